@@ -2,16 +2,18 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import NamedTuple, get_args
 
-from turnwise.service.errors import PoolNotFound, StateUnavailable
+from turnwise.service.errors import NotEnoughMemory, PoolNotFound, StateUnavailable
 from turnwise.service.observe.metrics import Metrics, TurnOutcome
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder, Progress
+from turnwise.service.pools.memory.workers import Work
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import Head, PoolKey
+from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
 
@@ -29,12 +31,30 @@ class Backend(NamedTuple):
 class Pool(ABC):
     """A pool that this replica follows; every method that needs Redis raises StateUnavailable."""
 
-    def __init__(self, key: PoolKey, backend: Backend, metrics: Metrics, newest: Head) -> None:
-        self.key, self._metrics = key, metrics
+    def __init__(
+        self,
+        key: PoolKey,
+        backend: Backend,
+        metrics: Metrics,
+        newest: Head,
+        count_change: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Follow a pool, without reading it yet.
+
+        Args:
+            key: The namespace and the name of the pool.
+            backend: The encoder of its candidates, and the records of its pools.
+            metrics: Gets the size and the version.
+            newest: The head in Redis, as it was last seen there.
+            count_change: Called after each edit, so that other replicas see it.
+        """
+        self.key = key
         self.newest = newest
-        """The head in Redis, as it was last seen there."""
-        self.encoder, self.records = backend
+        self.encoder = backend.encoder
+        self.records = backend.records
         self.encoder_name = newest.encoder_name
+        self._metrics = metrics
+        self._count_change = count_change
         self._lock = asyncio.Lock()
         self.state: PoolState = "loading"
         self.asked_at = monotonic()
@@ -43,11 +63,23 @@ class Pool(ABC):
         """Whether this replica has dropped it and removed its metrics."""
         self._unreadable: tuple[Head, float] | None = None
         """The version that could not be read, and the time of the attempt."""
+        self._is_short = False
+        """Whether memory was too short for that version."""
 
     @property
     def busy(self) -> bool:
         """Whether it is being read or edited now."""
         return self._lock.locked()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it will soon be able to do more: a replica that starts waits for that."""
+        return self.state in {"loading", "encoding"}
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its newest version did not fit into memory when it was last read."""
+        return self._unreadable is not None and self._is_short
 
     @property
     def behind(self) -> bool:
@@ -104,10 +136,24 @@ class Pool(ABC):
             await self.refresh()
         except (PoolNotFound, StateUnavailable):  # reading cost nothing: no delay
             raise
-        except Exception:
+        except Exception as error:
             self._unreadable = newest, monotonic()
+            self._is_short = isinstance(error, NotEnoughMemory)
             raise
         return True
+
+    @abstractmethod
+    def due_upkeep(self) -> Iterator[tuple[str, Work]]:
+        """Yield the name and the function of each background task that the pool needs now."""
+
+    @abstractmethod
+    async def move_to(self, engine: CandidateStore) -> None:
+        """Move the pool into a candidate store, unless it is in one already.
+
+        Raises:
+            StoreUnavailable: The engine does not answer.
+            PoolMoved: Another replica moved the pool first.
+        """
 
     @abstractmethod
     async def upsert(

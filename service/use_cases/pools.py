@@ -18,8 +18,8 @@ from turnwise.service.errors import (
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate, distinct
 from turnwise.service.pools.encoding import PoolEncoder, Progress
-from turnwise.service.pools.following import FollowedPools, no_encoder, no_store
-from turnwise.service.pools.memory.local import LocalPool
+from turnwise.service.pools.following import FollowedPools
+from turnwise.service.pools.opening import explain_missing_encoder, explain_missing_store
 from turnwise.service.pools.pool import Pool
 from turnwise.service.pools.redis.values import Head, PoolKey, PoolMoved, Summary, not_found
 from turnwise.service.pools.stores.new_collection import drop_unused, empty_collection
@@ -48,8 +48,12 @@ class Pools:
             metrics: Counts what is rejected.
             max_pools: Greatest number of pools of a namespace.
         """
-        self._followed, self._metrics, self._max_pools = followed, metrics, max_pools
-        self._directory, self._records = followed.directory, followed.records
+        self._followed = followed
+        self._metrics = metrics
+        self._max_pools = max_pools
+        self._opener = followed.opener
+        self._directory = followed.directory
+        self._records = followed.records
 
     async def view(self, namespace: str, name: str) -> PoolView:
         """Return the version of a pool that is here now; first read one that is not in memory.
@@ -58,21 +62,22 @@ class Pools:
             PoolNotFound: There is no such pool in Redis either.
             PoolNotReady: Reading takes longer than `FIRST_READ_SECONDS`; it goes on.
         """
-        return (await self._followed.found(PoolKey(namespace, name))).view()
+        return (await self._followed.find(PoolKey(namespace, name))).view()
 
     async def info(self, namespace: str, name: str) -> PoolInfo:
         """Return the description of a pool; begin to read one that is not in memory."""
-        return self._info(await self._followed.found(PoolKey(namespace, name)))
+        return self._describe(await self._followed.find(PoolKey(namespace, name)))
 
     async def list(self, namespace: str) -> list[PoolInfo]:
         """Return the descriptions of the pools of a namespace, by name; read none of them."""
-        unread, pools = self._followed.unread(namespace), self._followed.in_memory.values()
-        found = [pool.info() for pool in pools if pool.key.namespace == namespace]
+        unread = self._followed.unread(namespace)
+        pools = self._followed.in_memory.values()
+        infos = [pool.info() for pool in pools if pool.key.namespace == namespace]
         for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
-            if summary and not self._followed.obstacle(summary.head):
-                found.append(self._unread(key, summary))
-        aliases = _by_pool(self._followed.aliases)
-        named = [replace(info, aliases=aliases[namespace, info.name]) for info in found]
+            if summary and not self._opener.obstacle(summary.head):
+                infos.append(self._describe_unread(key, summary))
+        aliases = _by_pool(self._followed.names.aliases)
+        named = [replace(info, aliases=aliases[namespace, info.name]) for info in infos]
         return sorted(named, key=lambda info: info.name)
 
     async def load(self, namespace: str, name: str) -> None:
@@ -102,40 +107,41 @@ class Pools:
             Conflict: The existing pool has another encoder or store.
             InvalidRequest: This service has no such encoder or store.
             NamespaceFull: The namespace has as many pools as it may have.
-            StoreUnavailable: The candidate store is away.
+            StoreUnavailable: The candidate store does not answer.
         """
-        encoder, store = request.encoder, request.store
-        if encoder and encoder not in self._followed.backends:
-            raise InvalidRequest.field(no_encoder(encoder), "encoder")
-        if store and self._followed.engine(store) is None and store != "local":
-            raise InvalidRequest.field(no_store(store), "store")
+        encoder = request.encoder
+        store = request.store
+        if encoder and encoder not in self._opener.backends:
+            raise InvalidRequest.field(explain_missing_encoder(encoder), "encoder")
+        if store and self._opener.engine(store) is None and store != "local":
+            raise InvalidRequest.field(explain_missing_store(store), "store")
         key = await self._directory.resolve(PoolKey(namespace, name))
         if self._max_pools is not None:
             await self._check_number(key, self._max_pools)
-        incarnation, found = await self._created(key, request)
+        incarnation, head = await self._create(key, request)
         try:
             await self._directory.add(key, incarnation)
         except Conflict:
             await self._delete(key)  # a name is never both, so no other replica made this pool
             raise
         await self._directory.count_change()
-        if encoder not in {None, found.encoder_name}:
-            raise Conflict(f"pool '{key.name}' exists and has the encoder '{found.encoder_name}'")
-        if store not in {None, found.store_name}:
-            raise Conflict(f"pool '{key.name}' exists and is in the store '{found.store_name}'")
-        if pool := self._followed.open(key, found):
+        if encoder not in {None, head.encoder_name}:
+            raise Conflict(f"pool '{key.name}' exists and has the encoder '{head.encoder_name}'")
+        if store not in {None, head.store_name}:
+            raise Conflict(f"pool '{key.name}' exists and is in the store '{head.store_name}'")
+        if pool := self._followed.open(key, head):
             if pool.state == "ready":
                 await self.load(*key)
             else:  # which may take long
                 self._followed.begin_read(pool)
-        return self._info(await self._followed.found(key))
+        return self._describe(await self._followed.find(key))
 
-    async def _created(self, key: PoolKey, request: PoolRequest) -> tuple[str, Head]:
+    async def _create(self, key: PoolKey, request: PoolRequest) -> tuple[str, Head]:
         """Create a pool, with an empty collection if it is one in the candidate store."""
-        engine = self._followed.engine(request.store or "local")
+        engine = self._opener.engine(request.store or "local")
         if engine is None or (await self._records.heads([key]))[0]:
             return await self._records.create(key, request)
-        encoder = self._followed.backends[request.encoder or "default"].encoder
+        encoder = self._opener.backends[request.encoder or "default"].encoder
         collection = await empty_collection(key, engine, encoder)
         try:
             return await self._records.create(key, request, collection)
@@ -159,7 +165,7 @@ class Pools:
             ServiceError: The encoder failed.
         """
         wanted = await asyncio.to_thread(distinct, candidates)
-        return await self._edited(namespace, name, lambda pool: pool.upsert(wanted, progress))
+        return await self._edit(namespace, name, lambda pool: pool.upsert(wanted, progress))
 
     async def remove(self, namespace: str, name: str, id: str) -> Edited:  # noqa: A002
         """Remove a candidate; raises CandidateNotFound if the pool lacks it."""
@@ -170,7 +176,7 @@ class Pools:
 
     async def remove_many(self, namespace: str, name: str, ids: Iterable[str]) -> Removed:
         """Remove all candidates with these ids in one version; ignore ids that the pool lacks."""
-        return await self._edited(namespace, name, lambda pool: pool.remove(ids))
+        return await self._edit(namespace, name, lambda pool: pool.remove(ids))
 
     async def replace(
         self, namespace: str, name: str, batches: Callable[[PoolEncoder], AsyncIterable[Batch]]
@@ -182,7 +188,7 @@ class Pools:
             name: Name of the pool.
             batches: Returns candidates with distinct ids, and their vectors by an encoder.
         """
-        return await self._edited(namespace, name, lambda pool: pool.replace(batches(pool.encoder)))
+        return await self._edit(namespace, name, lambda pool: pool.replace(batches(pool.encoder)))
 
     async def move(self, namespace: str, name: str, to: StoreName) -> PoolInfo:
         """Copy a pool from memory into the candidate store, and let its name stand for the copy.
@@ -196,18 +202,16 @@ class Pools:
 
         Raises:
             InvalidRequest: This service has no such engine.
-            StoreUnavailable: The engine is away.
+            StoreUnavailable: The engine does not answer.
         """
-        engine = self._followed.engine(to)
+        engine = self._opener.engine(to)
         if engine is None:
-            raise InvalidRequest.field(no_store(to), "store")
+            raise InvalidRequest.field(explain_missing_store(to), "store")
         await self.load(namespace, name)
-        pool = await self._followed.found(PoolKey(namespace, name), newest=True)
-        if isinstance(pool, LocalPool):
-            with suppress(PoolMoved):  # another replica was first
-                await pool.move_to(engine)
-                await self._directory.count_change()
-            await self.load(*pool.key)
+        pool = await self._followed.find(PoolKey(namespace, name), newest=True)
+        with suppress(PoolMoved):  # another replica was first
+            await pool.move_to(engine)
+        await self.load(*pool.key)
         return await self.info(*pool.key)
 
     async def drop(self, namespace: str, name: str) -> None:
@@ -228,7 +232,7 @@ class Pools:
         if deleted:  # another replica may have listed it again meanwhile
             await self._directory.remove(key, deleted)
         if listed or deleted:
-            self._followed.files.remove(key)
+            self._opener.files.remove(key)
             await self._directory.count_change()
         self._followed.forget(key)
         if not (listed or deleted):
@@ -238,7 +242,7 @@ class Pools:
         """Delete a pool's record and what it names; return its incarnation if there was one."""
         while log := await self._records.read(key):
             stored = await self._records.stored(key)
-            if stored and (engine := self._followed.engine(stored.head.store_name)):
+            if stored and (engine := self._opener.engine(stored.head.store_name)):
                 await engine.drop(stored.collection.name)  # while the record still names it
             if await self._records.drop(key, log) != "conflict":
                 return log.position.incarnation
@@ -261,23 +265,24 @@ class Pools:
             InvalidRequest: `to` is an alias itself.
             Conflict: A pool has the name `alias`, or the alias does not point at `expected`.
         """
-        name, target = PoolKey(namespace, alias), PoolKey(namespace, to)
-        pool = await self._followed.found(target, newest=True)  # and begin to read it
+        name = PoolKey(namespace, alias)
+        target = PoolKey(namespace, to)
+        pool = await self._followed.find(target, newest=True)  # and begin to read it
         if pool.key != target:
             message = f"'{to}' is an alias; name its pool, '{pool.key.name}'"
             raise InvalidRequest.field(message, "to")
         former = PoolKey(namespace, expected) if expected else None
         await self._directory.point(name, target, former)
         await self._directory.count_change()
-        self._followed.aliases[name] = target
-        return self._info(pool)
+        self._followed.names.aliases[name] = target
+        return self._describe(pool)
 
     async def unpoint(self, namespace: str, alias: str) -> None:
         """Delete an alias, and not its pool; raises PoolNotFound if there is no such alias."""
         name = PoolKey(namespace, alias)
         await self._directory.unpoint(name)
         await self._directory.count_change()
-        self._followed.aliases.pop(name, None)
+        self._followed.names.aliases.pop(name, None)
 
     async def _check_number(self, key: PoolKey, most: int) -> None:
         names = await self._directory.names()
@@ -286,26 +291,22 @@ class Pools:
             self._metrics.rejected_requests.labels("pools").inc()
             raise NamespaceFull(f"namespace '{key.namespace}' has {has} pools, and may have {most}")
 
-    async def _edited(
+    async def _edit(
         self, namespace: str, name: str, edit: Callable[[Pool], Awaitable[_Result]]
     ) -> _Result:
         while True:
-            pool = await self._followed.found(PoolKey(namespace, name), newest=True)
+            pool = await self._followed.find(PoolKey(namespace, name), newest=True)
             try:
-                edited = await edit(pool)
+                return await edit(pool)
             except PoolMoved:
                 await self.load(*pool.key)
-                continue
-            if isinstance(pool, LocalPool):  # one in a candidate store counts its edits itself
-                await self._directory.count_change()
-            return edited
 
-    def _info(self, pool: Pool) -> PoolInfo:
-        return replace(pool.info(), aliases=_by_pool(self._followed.aliases)[pool.key])
+    def _describe(self, pool: Pool) -> PoolInfo:
+        return replace(pool.info(), aliases=_by_pool(self._followed.names.aliases)[pool.key])
 
-    def _unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
+    def _describe_unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
         return replace(
-            self._followed.new(key, summary.head).info(),
+            self._opener.open(key, summary.head).info(),
             state="unread",
             version=summary.version,
             size=summary.size,

@@ -200,7 +200,9 @@ async def put_candidates(
     last line holds the result or the problem.
     """
     await services.pools.info(namespace, name)  # fails before the body is read or the stream begins
-    candidates = await read_candidates(request, services.settings, services.followed_pools.memory)
+    candidates = await read_candidates(
+        request, services.settings, services.followed_pools.opener.memory
+    )
     if NDJSON not in accept:
         return answer(await services.pools.upsert(namespace, name, candidates, None))
     lines = progress_lines(

@@ -263,7 +263,7 @@ class Contents:
             taken[of_segment] = segment.index.vectors[np.array(places, np.int64)]
         return taken
 
-    def encoded(self, texts: Iterable[str]) -> dict[str, Float16]:
+    def find_vectors(self, texts: Iterable[str]) -> dict[str, Float16]:
         """Return the vectors (d,) of those texts that the pool has, or had until lately."""
         return {
             text: segment.index.vectors[place].copy()  # a view would keep the whole array in memory
@@ -373,6 +373,10 @@ class Contents:
         """Return the same candidates in one base, with an index made from their vectors."""
         nothing = Contents.empty(self.base.index.dimension)
         return replace(nothing, base=Segment(tuple(self.candidates()), make_index(self.vectors())))
+
+    def with_base_index(self, index: Index) -> "Contents":
+        """Return the same candidates with another index of the vectors of the base."""
+        return replace(self, base=Segment(self.base.candidates, index))
 
     def _edited(self, edit: Edit, make_flat: MakeFlat) -> "Contents":
         touched = {candidate.id for candidate in edit.candidates} | set(edit.removed)

@@ -1,15 +1,15 @@
-"""Saves trained indexes as files, so that a restarted replica need not train them again.
+"""Saves approximate indexes as files, so that a restarted replica need not train them again.
 
-Each pool and model has a folder with lists of codes as FAISS writes them, a mark of each vector,
-and a manifest. The marks say which vectors of a pool are in the lists, so that an index fits any
-later version of the pool, in any order.
+Each pool and model has a folder with the lists of codes as FAISS writes them, and a manifest. An
+index is read only for the vectors that it was built from: the manifest has their digest.
 """
 
+import hashlib
 import logging
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import faiss
 import numpy as np
@@ -17,31 +17,30 @@ from pydantic import BaseModel, ConfigDict
 
 from turnwise.models.files import create_folder
 from turnwise.service.pools.files.snapshot import File, described
-from turnwise.service.pools.memory.ivf import IvfIndex, Lists, marks_of
+from turnwise.service.pools.memory.flat import FlatIndex, Float16
+from turnwise.service.pools.memory.ivf import IvfIndex
 from turnwise.service.pools.redis.values import PoolKey
 
-FORMAT = 1
-_MANIFEST, _LISTS, _MARKS = "manifest.json", "lists.faiss", "marks.npy"
+_MANIFEST = "manifest.json"
+_LISTS = "lists.faiss"
 _KEPT = 2
 """Models whose indexes are kept: in a rolling update, replicas of two models may share a folder."""
 
 _log = logging.getLogger("turnwise.pools")
 
 
-class Manifest(BaseModel):
+class IndexManifest(BaseModel):
     """The manifest of an index."""
 
     model_config = ConfigDict(extra="forbid")
 
-    format: int
-    fingerprint: str
-    """Fingerprint of the model that encoded the vectors."""
-    dimension: int
+    format: Literal[2] = 2
+    vectors: str
+    """Digest of the vectors (n, d) in their order."""
     probes: int
     short_list: int
-    recall: float
-    """When the lists were trained."""
-    files: dict[str, File]
+    recall: float | None
+    lists: File
 
 
 class IndexFiles:
@@ -53,23 +52,20 @@ class IndexFiles:
     def write(self, key: PoolKey, fingerprint: str, index: IvfIndex) -> None:
         """Write the index of a pool, completely or not at all; it replaces an earlier one.
 
-        Those of earlier models are removed, but for the last one.
+        The indexes of earlier models are removed, except those of the last one.
         """
-        folder = self.folder_of(key) / fingerprint
+        folder = self._pool_folder(key) / fingerprint
         try:
-            with create_folder(folder) as made:
-                faiss.write_index(index.codes, str(made / _LISTS))
-                np.save(made / _MARKS, marks_of(index.vectors), allow_pickle=False)
-                manifest = Manifest(
-                    format=FORMAT,
-                    fingerprint=fingerprint,
-                    dimension=index.dimension,
+            with create_folder(folder) as new_folder:
+                faiss.write_index(index.codes, str(new_folder / _LISTS))
+                manifest = IndexManifest(
+                    vectors=_digest(index.vectors),
                     probes=index.probes,
                     short_list=index.short_list,
-                    recall=index.trained_recall,
-                    files={name: described(made / name) for name in (_LISTS, _MARKS)},
+                    recall=index.recall,
+                    lists=described(new_folder / _LISTS),
                 )
-                (made / _MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
+                (new_folder / _MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
                 shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):  # another replica may be removing them
                 for old in _newest_first(folder.parent)[_KEPT:]:
@@ -77,21 +73,23 @@ class IndexFiles:
         except (OSError, RuntimeError) as error:
             _log.warning("pools: the index of pool %s is not kept: %s", key, error)
 
-    def read(self, key: PoolKey, fingerprint: str) -> Lists | None:
-        """Return the lists of a pool; None if there are none, or if they are damaged."""
-        folder = self.folder_of(key) / fingerprint
+    def read(self, key: PoolKey, fingerprint: str, flat: FlatIndex) -> IvfIndex | None:
+        """Return the saved index of exactly these vectors.
+
+        Returns None if the saved index is of other vectors, is damaged, or does not exist.
+        """
+        folder = self._pool_folder(key) / fingerprint
         if not (folder / _MANIFEST).exists():
             return None
         try:
-            manifest = Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
-            if (manifest.format, manifest.fingerprint) != (FORMAT, fingerprint):
-                raise ValueError("it has another format or is of another model")  # noqa: TRY301
-            for name in (_LISTS, _MARKS):
-                if manifest.files.get(name) != described(folder / name):
-                    raise ValueError(f"{name} is not the file that the manifest describes")  # noqa: TRY301
-            return Lists(
+            manifest = IndexManifest.model_validate_json((folder / _MANIFEST).read_bytes())
+            if manifest.vectors != _digest(flat.vectors):
+                return None
+            if manifest.lists != described(folder / _LISTS):
+                raise ValueError(f"{_LISTS} is not the file that the manifest describes")  # noqa: TRY301
+            return IvfIndex(
+                flat,
                 cast(faiss.IndexIVFPQFastScan, faiss.read_index(str(folder / _LISTS))),
-                np.load(folder / _MARKS, allow_pickle=False),
                 probes=manifest.probes,
                 short_list=manifest.short_list,
                 recall=manifest.recall,
@@ -102,11 +100,17 @@ class IndexFiles:
 
     def remove(self, key: PoolKey) -> None:
         """Remove the indexes of a pool."""
-        shutil.rmtree(self.folder_of(key), ignore_errors=True)
+        shutil.rmtree(self._pool_folder(key), ignore_errors=True)
 
-    def folder_of(self, key: PoolKey) -> Path:
-        """Return the folder of a pool's indexes, one for each fingerprint."""
+    def _pool_folder(self, key: PoolKey) -> Path:
         return self._folder / key.namespace / key.name
+
+
+def _digest(vectors: Float16) -> str:
+    """Return a digest of the vectors (n, d), and of d."""
+    digest = hashlib.blake2b(f"{vectors.shape[1]} ".encode(), digest_size=32)
+    digest.update(np.ascontiguousarray(vectors).data)
+    return digest.hexdigest()
 
 
 def _newest_first(folder: Path) -> list[Path]:

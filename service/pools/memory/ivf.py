@@ -1,19 +1,16 @@
 """The approximate index: an inverted file of 4-bit product-quantised codes, with exact scores."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
-from typing import Any, cast
+from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float32
 from turnwise.service.pools.memory.flat import (
     Bitmap,
     FlatIndex,
-    Float16,
     Index,
     Places,
     as_faiss,
@@ -34,24 +31,6 @@ _FEW = 0.08
 _SPREAD = 0.25
 """If a share s of the vectors is alive, a search reads s^-0.25 times as many lists: 1.8 times as
 many for a tenth."""
-_MARKED = 2000
-_TOLERANCE = 0.01
-"""Difference of recall that may be chance: other queries are drawn when the pool has changed."""
-
-Marks = NDArray[np.uint64]
-"""A number for each vector, by which it is found again at another place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lists:
-    """Trained and filled lists, with the marks of the vectors that they were filled with."""
-
-    codes: faiss.IndexIVFPQFastScan
-    marks: Marks
-    probes: int
-    short_list: int
-    recall: float
-    """When they were trained."""
 
 
 class IvfIndex(Index):
@@ -60,7 +39,13 @@ class IvfIndex(Index):
     kind = "ivf"
 
     def __init__(
-        self, flat: FlatIndex, codes: faiss.IndexIVFPQFastScan, *, probes: int, short_list: int
+        self,
+        flat: FlatIndex,
+        codes: faiss.IndexIVFPQFastScan,
+        *,
+        probes: int,
+        short_list: int,
+        recall: float | None = None,
     ) -> None:
         """Combine trained, filled lists with the flat index of the same vectors.
 
@@ -69,11 +54,13 @@ class IvfIndex(Index):
             codes: Trained and filled lists of codes.
             probes: Number of lists that a search reads.
             short_list: Least number of candidates that a search scores exactly.
+            recall: Measured share of the exact top 10 that it finds.
         """
-        self._flat, self.codes, self.probes, self.short_list = flat, codes, probes, short_list
-        self.recall = None
-        self.trained_recall = 0.0
-        """Recall when the lists were trained; `recall` is that with these vectors."""
+        self._flat = flat
+        self.codes = codes
+        self.probes = probes
+        self.short_list = short_list
+        self.recall = recall
         self.vectors = flat.vectors
         self.bytes = flat.bytes + len(flat) * code_bytes(flat.dimension)
 
@@ -81,16 +68,6 @@ class IvfIndex(Index):
     def lists(self) -> int:
         """Number of lists."""
         return int(self.codes.nlist)
-
-    def copied(self) -> Lists:
-        """Return a copy of the lists, which may be changed while this index is searched."""
-        return Lists(
-            cast(faiss.IndexIVFPQFastScan, faiss.clone_index(self.codes)),
-            marks_of(self.vectors),
-            probes=self.probes,
-            short_list=self.short_list,
-            recall=self.trained_recall,
-        )
 
     def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
         """Search the nearest lists; if they hold too few vectors, or few are alive, search all.
@@ -129,107 +106,18 @@ def build_ivf(
             data than the vectors, whose own recall would be too high.
         progress: Called with the share of the vectors that are in their lists.
     """
-    codes = train_lists(flat)
-    _fill(codes, flat, np.arange(len(flat)), progress)
+    codes = _train(flat)
+    for start in range(0, len(flat), _SLICE):
+        codes.add(flat.vectors[start : start + _SLICE].astype(np.float32))
+        if progress:
+            progress(min(1.0, (start + _SLICE) / len(flat)))
     exact = [flat.search(query, 10)[1] for query in queries]
     for short_list, probes in product(_SHORT_LISTS, _probes(codes.nlist)):
         index = IvfIndex(flat, codes, probes=probes, short_list=short_list)
-        index.recall = index.trained_recall = recall_at_10(index, queries, exact)
+        index.recall = recall_at_10(index, queries, exact)
         if index.recall >= _RECALL:
             break
     return index
-
-
-def refilled(
-    lists: Lists,
-    flat: FlatIndex,
-    queries: Float32,
-    progress: Callable[[float], None] | None = None,
-) -> IvfIndex | None:
-    """Return an approximate index with lists that were trained for other vectors, or mostly these.
-
-    Codes of vectors that stay are kept, the others are removed, and new vectors are added.
-
-    Args:
-        lists: Trained lists, which this changes.
-        flat: The vectors of the index.
-        queries: As for `build_ivf`.
-        progress: Called with the share of the new vectors that are in their lists.
-
-    Returns:
-        None if the lists have to be trained anew: recall is below that of the lists and below what
-        `build_ivf` aims at, or there are too few lists.
-    """
-    codes = lists.codes
-    if codes.d != flat.dimension or _list_count(len(flat)) > 2 * codes.nlist:
-        return None
-    places = _places_of(lists.marks, marks_of(flat.vectors))
-    _move(codes, places)
-    new = np.ones(len(flat), bool)
-    new[places[places >= 0]] = False
-    _fill(codes, flat, np.flatnonzero(new), progress)
-    index = IvfIndex(flat, codes, probes=lists.probes, short_list=lists.short_list)
-    exact = [flat.search(query, 10)[1] for query in queries]
-    index.recall, index.trained_recall = recall_at_10(index, queries, exact), lists.recall
-    return index if index.recall >= min(_RECALL, lists.recall) - _TOLERANCE else None
-
-
-def marks_of(vectors: Float16) -> Marks:
-    """Return a mark for each vector (n, d): a random sum of its bits.
-
-    The marks of equal vectors differ by how many of them come before.
-    """
-    random = np.random.default_rng(0).integers(1 << 63, size=vectors.shape[1], dtype=np.uint64)
-    marks = np.empty(len(vectors), np.uint64)
-    for start in range(0, len(vectors), _MARKED):
-        some = vectors[start : start + _MARKED].view(np.uint16).astype(np.uint64)
-        marks[start : start + _MARKED] = some @ (2 * random + 1)
-    order = np.argsort(marks, kind="stable")
-    ordered = marks[order]
-    before = np.arange(len(marks)) - np.searchsorted(ordered, ordered)
-    marks[order] += before.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return marks
-
-
-def _places_of(marks: Marks, among: Marks) -> Places:
-    """Return the place of each mark among others, -1 for those that are not there."""
-    if not len(among):
-        return np.full(len(marks), -1)
-    order = np.argsort(among)
-    places = order[np.searchsorted(among, marks, sorter=order).clip(max=len(among) - 1)]
-    return np.where(among[places] == marks, places, -1)
-
-
-def _move(codes: faiss.IndexIVFPQFastScan, places: Places) -> None:
-    """Give each vector in the lists another place; remove those whose new place is negative."""
-    codes.remove_ids(faiss.IDSelectorBatch(np.flatnonzero(places < 0)))
-    lists: Any = faiss.downcast_InvertedLists(cast(Any, codes.invlists))
-    nothing = np.zeros(codes.code_size, np.uint8)
-    for number in range(codes.nlist):
-        if not (size := lists.list_size(number)):
-            continue
-        ids = faiss.rev_swig_ptr(lists.get_ids(number), size)
-        ids[:] = places[ids]
-        # FAISS leaves the bits of removed codes in the last block, and adds new codes on top.
-        before = (size - 1) // lists.n_per_block
-        blocks = faiss.rev_swig_ptr(lists.get_codes(number), (before + 1) * lists.block_size)
-        last = blocks[before * lists.block_size :][None]
-        for slot in range(size - before * lists.n_per_block, lists.n_per_block):
-            lists.packer.pack_1(nothing, slot, last)
-
-
-def _fill(
-    codes: faiss.IndexIVFPQFastScan,
-    flat: FlatIndex,
-    places: Places,
-    progress: Callable[[float], None] | None,
-) -> None:
-    """Add the vectors at some places to the lists."""
-    for start in range(0, len(places), SLICE):
-        some = places[start : start + SLICE]
-        codes.add_with_ids(flat.vectors[some].astype(np.float32), some)
-        if progress:
-            progress(min(1.0, (start + SLICE) / len(places)))
 
 
 def recall_at_10(index: Index, queries: Float32, exact: Sequence[Float32]) -> float:
@@ -259,8 +147,7 @@ def _list_count(size: int) -> int:
     return max(1, min(_MAX_LISTS, int(2 * size**0.5)))
 
 
-def train_lists(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
-    """Return empty lists that were trained on a sample of the vectors."""
+def _train(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
     n, dimension = len(flat), flat.dimension
     n_lists = _list_count(n)
     lists = faiss.IndexIVFPQFastScan(

@@ -2,11 +2,12 @@
 
 import gc
 import math
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from time import monotonic
+from typing import NamedTuple
 
 from turnwise.service.errors import PoolFull, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
@@ -15,7 +16,9 @@ from turnwise.service.pools.encoding import Progress, encode_unknown
 from turnwise.service.pools.memory.contents import Contents, Edit
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.free_memory import Admission, Memory
-from turnwise.service.pools.memory.workers import Workers
+from turnwise.service.pools.memory.index_files import IndexFiles
+from turnwise.service.pools.memory.upkeep import build_index, fold, log_is_long, needs_index
+from turnwise.service.pools.memory.workers import Work, Workers
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.redis.replay import Replay
 from turnwise.service.pools.redis.values import NOWHERE, Entry, Head, Log, PoolKey, Position
@@ -24,8 +27,16 @@ from turnwise.service.pools.stores.new_collection import drop_unused, filled_col
 from turnwise.service.pools.view import Batch, LocalView
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
 
-Plan = Callable[[Contents], tuple[list[Candidate], list[str]]]
-"""Returns, for the current contents, the candidates to upsert and the ids to remove."""
+
+class Plan(NamedTuple):
+    """The candidates that an edit adds or replaces, and the ids that it removes."""
+
+    candidates: list[Candidate]
+    removed: list[str]
+
+
+MakePlan = Callable[[Contents], Plan]
+"""Returns what an edit changes in the current contents."""
 CheckGrowth = Callable[[str, int], Awaitable[None]]
 """Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by so many."""
 
@@ -57,17 +68,29 @@ class LocalPool(Pool):
         metrics: Metrics,
         *,
         newest: Head,
+        count_change: Callable[[], Awaitable[None]],
+        files: IndexFiles,
         exact_limit: int,
         max_size: int,
         check_growth: CheckGrowth | None,
     ) -> None:
-        super().__init__(key, backend, metrics, newest)
-        self._workers, self.memory, self._check_growth = workers, memory, check_growth
-        self._exact_limit, self._max_size = exact_limit, max_size
+        super().__init__(key, backend, metrics, newest, count_change)
+        self.memory = memory
+        self.exact_limit = exact_limit
+        """Number of candidates up to which search is exact."""
+        self._workers = workers
+        self._files = files
+        self._check_growth = check_growth
+        self._max_size = max_size
         self._replay = Replay(
-            key, self.records, self.encoder, workers, self._admitted_read,
-            self._is_encoding, self._is_reading,
-        )  # fmt: skip
+            key=key,
+            records=self.records,
+            encoder=self.encoder,
+            workers=workers,
+            admit=self._admit_read,
+            on_encoding=self._begin_encoding,
+            on_progress=self._report_reading,
+        )
         self._contents = Contents.empty(self.encoder.dimension)
         self.log: Log | None = None
         """The log that made the contents; None before the first read."""
@@ -81,6 +104,11 @@ class LocalPool(Pool):
     def may_be_indexed(self) -> bool:
         """False for a while after a failed build: a build takes minutes and may fail again."""
         return monotonic() - self._index_failed_at > _INDEX_RETRY_SECONDS
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is being read or encoded, or needs an index."""
+        return super().is_awaited or (self.state == "ready" and needs_index(self))
 
     @property
     def position(self) -> Position:
@@ -101,9 +129,12 @@ class LocalPool(Pool):
         Raises:
             PoolNotReady: The pool has not been read yet.
         """
+        self._check_ready()
+        return self._contents
+
+    def _check_ready(self) -> None:
         if self.state != "ready":
             raise PoolNotReady(f"pool '{self.key.name}' is {_NOT_READY[self.state]}")
-        return self._contents
 
     @property
     def candidate_bytes(self) -> int:
@@ -147,13 +178,22 @@ class LocalPool(Pool):
     def _settings(self) -> PoolSettings:
         return self.log.settings if self.log else PoolSettings()
 
+    def due_upkeep(self) -> Iterator[tuple[str, Work]]:
+        """Yield the fold of a long log, and the build of a missing or outdated index."""
+        if self.state != "ready":
+            return
+        if log_is_long(self):
+            yield "fold", partial(fold, self, self._workers)
+        if needs_index(self):
+            yield "index", partial(build_index, self, self._workers, self._files)
+
     async def upsert(
         self, candidates: Sequence[Candidate], progress: Progress | None = None
     ) -> Edited:
         """Add or replace candidates in one version, or change nothing."""
 
-        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
-            return _changed(contents, candidates), []
+        def plan(contents: Contents) -> Plan:
+            return Plan(_select_changed(contents, candidates), [])
 
         edited = await self._edit(plan, {}, progress)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
@@ -161,14 +201,15 @@ class LocalPool(Pool):
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove candidates in one version, or change nothing."""
         wanted = list(dict.fromkeys(ids))
-        gone: list[str] = []
+        removed: list[str] = []
 
-        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
-            gone[:] = [id for id in wanted if id in contents]  # noqa: A001 - the field's name
-            return [], list(gone)
+        def plan(contents: Contents) -> Plan:
+            nonlocal removed
+            removed = [id for id in wanted if id in contents]  # noqa: A001 - the field's name
+            return Plan([], removed)
 
         edited = await self._edit(plan, {})
-        return Removed(edited.version, len(gone), len(wanted) - len(gone), edited.size)
+        return Removed(edited.version, len(removed), len(wanted) - len(removed), edited.size)
 
     async def replace(self, batches: AsyncIterable[Batch]) -> Edited:
         """Replace all candidates in one version, or change nothing."""
@@ -179,19 +220,19 @@ class LocalPool(Pool):
             vectors.update(zip((candidate.text for candidate in batch), rows, strict=True))
         wanted = {candidate.id for candidate in candidates}
 
-        def plan(contents: Contents) -> tuple[list[Candidate], list[str]]:
-            gone = [c.id for c in contents.candidates() if c.id not in wanted]
-            return _changed(contents, candidates), gone
+        def plan(contents: Contents) -> Plan:
+            removed = [c.id for c in contents.candidates() if c.id not in wanted]
+            return Plan(_select_changed(contents, candidates), removed)
 
         edited = await self._edit(plan, vectors)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def _edit(
-        self, plan: Plan, vectors: dict[str, Float16], progress: Progress | None = None
+        self, plan: MakePlan, vectors: dict[str, Float16], progress: Progress | None = None
     ) -> Edited:
         """Apply a plan in one new version; call it again if another edit was committed first."""
         staged: tuple[Edit, Entry] | None = None
-        _ = self.contents  # fail now instead of waiting until the pool is read
+        self._check_ready()  # an edit does not wait until the pool is read
         # Encoding takes long, so it runs without the lock, and its result is staged in Redis, where
         # no reader sees it. The plan is then called again under the lock: if it still gives the
         # staged edit, that is committed; otherwise it is discarded, and a new one is staged.
@@ -199,25 +240,24 @@ class LocalPool(Pool):
             while True:
                 async with self._lock:
                     await self._catch_up()
-                    planned = await self._workers.edit(lambda: self._planned(plan))
+                    planned = await self._workers.edit(lambda: self._make_plan(plan))
                     if not any(planned):
                         return Edited(self.position.version, 0, 0, len(self.contents))
-                    await self._check_bytes(*planned)
+                    await self._check_bytes(planned)
                     if staged and (staged[0].candidates, staged[0].removed) == planned:
-                        totals = await self._workers.edit(partial(self._totals, staged[0]))
-                        outcome = await self.records.commit(
-                            self.key, self.position, staged[1], totals
-                        )
+                        edit, entry = staged
+                        totals = await self._workers.edit(partial(self._count_totals, edit))
+                        outcome = await self.records.commit(self.key, self.position, entry, totals)
                         if outcome == "ok":
-                            return await self._committed(*staged)
+                            return await self._take_over_commit(edit, entry)
                         if outcome == "conflict":
                             continue
                 if staged:
                     await self.records.discard(self.key, staged[1].chunks)
-                candidates, removed = planned
                 admitted.close()
-                admitted.enter_context(self._admitted_upload(len(candidates)))
-                edit = Edit(candidates, await self._encoded(candidates, vectors, progress), removed)
+                admitted.enter_context(self._admit_upload(len(planned.candidates)))
+                rows = await self._encode(planned.candidates, vectors, progress)
+                edit = Edit(planned.candidates, rows, planned.removed)
                 staged = edit, await self.records.stage(self.key, edit)
 
     async def move_to(self, engine: CandidateStore) -> None:
@@ -230,23 +270,24 @@ class LocalPool(Pool):
             PoolMoved: Another replica moved the pool first.
         """
         await self.refresh()
-        position, contents = self.position, self.contents
+        position = self.position
+        contents = self.contents
         log = await self.records.read(self.key)
         filled = await filled_collection(self.key, engine, self.encoder, self.view().scan())
+        move = partial(self.records.move, self.key, store=engine.name, collection=filled)
         try:
-            while not await self.records.move(
-                self.key, position, log,
-                store=engine.name, collection=filled, size=len(contents),
-            ):  # fmt: skip
+            while not await move(position, log, size=len(contents)):
                 await self.refresh()
-                before, position, contents = contents, self.position, self.contents
+                before, contents = contents, self.contents
+                position = self.position
                 log = await self.records.read(self.key)
-                edit = await self._workers.edit(partial(_difference, before, contents))
+                edit = await self._workers.edit(partial(_find_difference, before, contents))
                 await engine.remove(filled.name, edit.removed)
                 await write(engine, filled.name, edit.candidates, edit.vectors)
         except BaseException:
             await drop_unused(self.records, self.key, engine, filled.name)
             raise
+        await self._count_change()
 
     async def replace_index(self, build: Callable[[Contents], Contents], needed: int) -> None:
         """Build another index of the same candidates, while edits and searches go on.
@@ -260,7 +301,8 @@ class LocalPool(Pool):
         Raises:
             NotEnoughMemory: Less is free.
         """
-        contents, edits = self.contents, list[Edit]()
+        contents = self.contents
+        edits: list[Edit] = []
         self._edits_during_build = edits
         try:
             with self.memory.admitted(needed, f"an index of pool '{self.key.name}'"):
@@ -293,12 +335,12 @@ class LocalPool(Pool):
                 self.state = "damaged"
             raise
 
-    def _admitted_upload(self, count: int) -> AbstractContextManager[Admission]:
+    def _admit_upload(self, count: int) -> AbstractContextManager[Admission]:
         """Admit an upload of candidates, which are in memory already."""
         needed = self.contents.bytes_after([count]) if count else 0
         return self.memory.admitted(needed, f"an upload of {count} candidates")
 
-    def _admitted_read(self, log: Log) -> AbstractContextManager[Admission]:
+    def _admit_read(self, log: Log) -> AbstractContextManager[Admission]:
         """Admit the reading of a log by an estimate, which `Replay` corrects as it reads."""
         contents = self._contents if log.has else Contents.empty(self.encoder.dimension)
         counts = [entry.count for entry in log.entries]
@@ -321,50 +363,59 @@ class LocalPool(Pool):
             self._edits_during_build += edits
         if self.state != "ready":
             self.set_progress(None)
-        self._contents, self.log, self.state = contents, log, "ready"
+        self._contents = contents
+        self.log = log
+        self.state = "ready"
         self._report_size(len(contents), log.position.version)
 
     async def _after(self, contents: Contents, edits: Sequence[Edit]) -> Contents:
         def work() -> Contents:
             after = contents.after(edits, self._workers.flat) if edits else contents
-            if after.base.index.kind == "ivf" and len(after) <= self._exact_limit:
+            if after.base.index.kind == "ivf" and len(after) <= self.exact_limit:
                 return after.merged(self._workers.flat)
             return after
 
         return await self._workers.edit(work)
 
-    async def _committed(self, edit: Edit, entry: Entry) -> Edited:
+    async def _take_over_commit(self, edit: Edit, entry: Entry) -> Edited:
+        """Apply an edit that was just committed, and let other replicas see it."""
         assert self.log  # noqa: S101 - it was just read
         position = Position(self.position.incarnation, self.position.version + 1, entry.stamp)
         log = replace(self.log, position=position, stored=self.log.stored + entry.count)
         await self._take_over(log, [edit], anew=False)
+        await self._count_change()
         return Edited(position.version, entry.count, 0, len(self.contents))
 
-    def _totals(self, edit: Edit) -> tuple[int, int]:
+    def _count_totals(self, edit: Edit) -> tuple[int, int]:
         """Return the number and the bytes of the candidates after an edit."""
         contents = self.contents
         new = sum(candidate.id not in contents for candidate in edit.candidates)
         growth = contents.growth(edit.candidates, edit.removed)
         return len(contents) + new - len(edit.removed), contents.candidate_bytes + growth
 
-    def _planned(self, plan: Plan) -> tuple[list[Candidate], list[str]]:
+    def _make_plan(self, plan: MakePlan) -> Plan:
+        """Return what an edit changes now.
+
+        Raises:
+            PoolFull: The edit would make the pool larger than its limit.
+        """
         contents = self.contents
-        candidates, removed = plan(contents)
-        new = sum(candidate.id not in contents for candidate in candidates)
-        if new and (size := len(contents) + new - len(removed)) > self._max_size:
+        planned = plan(contents)
+        new = sum(candidate.id not in contents for candidate in planned.candidates)
+        size = len(contents) + new - len(planned.removed)
+        if new and size > self._max_size:
             raise PoolFull(
                 f"pool '{self.key.name}' would have {size} candidates, more than the limit of "
                 f"{self._max_size}; nothing was changed"
             )
-        return candidates, removed
+        return planned
 
-    async def _check_bytes(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> None:
+    async def _check_bytes(self, planned: Plan) -> None:
         if self._check_growth:
-            contents = self.contents
-            growth = await self._workers.edit(lambda: contents.growth(candidates, removed))
+            growth = await self._workers.edit(partial(self.contents.growth, *planned))
             await self._check_growth(self.key.namespace, growth)
 
-    async def _encoded(
+    async def _encode(
         self,
         candidates: Sequence[Candidate],
         vectors: dict[str, Float16],
@@ -374,26 +425,26 @@ class LocalPool(Pool):
         texts = [candidate.text for candidate in candidates]
 
         def look_up() -> None:
-            vectors.update(contents.encoded({text for text in texts if text not in vectors}))
+            vectors.update(contents.find_vectors({text for text in texts if text not in vectors}))
 
         await self._workers.edit(look_up)
         return await encode_unknown(self.encoder, self._workers, texts, vectors, progress)
 
-    def _is_reading(self, progress: float) -> None:
+    def _report_reading(self, progress: float) -> None:
         if self.state != "ready":
             self.set_progress(progress)
 
-    def _is_encoding(self) -> None:
+    def _begin_encoding(self) -> None:
         if self.state != "ready":
             self.state = "encoding"
 
 
-def _changed(contents: Contents, wanted: Sequence[Candidate]) -> list[Candidate]:
+def _select_changed(contents: Contents, wanted: Sequence[Candidate]) -> list[Candidate]:
     return [candidate for candidate in wanted if contents.get(candidate.id) != candidate]
 
 
-def _difference(before: Contents, after: Contents) -> Edit:
-    """Return the edit that makes the later contents of the earlier ones."""
-    changed = _changed(before, after.candidates())
-    gone = [c.id for c in before.candidates() if c.id not in after]
-    return Edit(changed, after.take([candidate.id for candidate in changed]), gone)
+def _find_difference(before: Contents, after: Contents) -> Edit:
+    """Return the edit that turns the earlier contents into the later ones."""
+    changed = _select_changed(before, after.candidates())
+    removed = [c.id for c in before.candidates() if c.id not in after]
+    return Edit(changed, after.take([candidate.id for candidate in changed]), removed)

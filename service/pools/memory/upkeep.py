@@ -2,14 +2,17 @@
 
 import asyncio
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from turnwise.service.pools.memory.contents import Contents, Edit
-from turnwise.service.pools.memory.flat import Float16
+from turnwise.service.pools.memory.flat import FlatIndex, Float16
 from turnwise.service.pools.memory.index_files import IndexFiles
-from turnwise.service.pools.memory.ivf import IvfIndex, Lists, build_ivf, code_bytes, refilled
-from turnwise.service.pools.memory.local import LocalPool
+from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf, code_bytes
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis.records import CHUNK
+
+if TYPE_CHECKING:
+    from turnwise.service.pools.memory.local import LocalPool
 
 _MIN_INDEXED = 1000
 TAIL_SECONDS = 30.0
@@ -20,7 +23,7 @@ _ENTRY_SHARE = 200
 """A fold writes the whole pool, so each edit pays for writing at most 200 candidates."""
 
 
-def log_is_long(pool: LocalPool) -> bool:
+def log_is_long(pool: "LocalPool") -> bool:
     """Return whether reading the log takes much longer than reading the candidates."""
     log, size = pool.log, len(pool.contents)
     if log is None:
@@ -29,7 +32,7 @@ def log_is_long(pool: LocalPool) -> bool:
     return entries > MIN_ENTRIES + size // _ENTRY_SHARE or log.stored > 2 * size + CHUNK
 
 
-async def fold(pool: LocalPool, workers: Workers) -> None:
+async def fold(pool: "LocalPool", workers: Workers) -> None:
     """Replace a long log, except its newest edits, by one entry, unless another replica does it.
 
     The version of the pool does not change.
@@ -51,18 +54,18 @@ async def fold(pool: LocalPool, workers: Workers) -> None:
     await pool.refresh()
 
 
-def needs_index(pool: LocalPool, exact_limit: int) -> bool:
+def needs_index(pool: "LocalPool") -> bool:
     """Return whether the pool is too large for exact search, or its index is out of date."""
     contents = pool.contents
-    if len(contents) <= max(exact_limit, _MIN_INDEXED) or not pool.may_be_indexed:
+    if len(contents) <= max(pool.exact_limit, _MIN_INDEXED) or not pool.may_be_indexed:
         return False
     return contents.base.index.kind == "flat" or contents.is_loose
 
 
-async def build_index(pool: LocalPool, workers: Workers, files: IndexFiles) -> None:
-    """Build an approximate index; takes up to minutes, while the old index answers.
+async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) -> None:
+    """Build an approximate index, or read it; takes up to minutes, while the old index answers.
 
-    It takes the trained lists of the old index or of the files, unless recall has fallen.
+    After a restart, the saved index fits the base if the log still begins with the same entry.
 
     Raises:
         NotEnoughMemory: There is not enough memory for the build.
@@ -71,22 +74,21 @@ async def build_index(pool: LocalPool, workers: Workers, files: IndexFiles) -> N
     texts = await workers.edit(lambda: [candidate.text for candidate in contents.candidates()])
     queries = await pool.encoder.sample_queries(texts)
 
+    fingerprint = pool.encoder.fingerprint
+
+    def train(vectors: Float16) -> IvfIndex:
+        index = build_ivf(workers.flat(vectors), queries, progress=pool.set_progress)
+        if not pool.forgotten:
+            files.write(pool.key, fingerprint, index)
+        return index
+
     def build(contents: Contents) -> Contents:
-        def make_index(vectors: Float16) -> IvfIndex:
-            flat, progress = workers.flat(vectors), pool.set_progress
-            index = kept and refilled(kept, flat, queries, progress=progress)
-            index = index or build_ivf(flat, queries, progress=progress)
-            if not pool.forgotten:
-                files.write(pool.key, fingerprint, index)
-            return index
+        base = contents.base.index
+        if isinstance(base, FlatIndex):
+            saved = files.read(pool.key, fingerprint, base)
+            if saved:
+                return contents.with_base_index(saved)
+        return contents.merged(train)
 
-        before, fingerprint = contents.base.index, pool.encoder.fingerprint
-        if isinstance(before, IvfIndex):
-            kept: Lists | None = before.copied()
-        else:
-            kept = files.read(pool.key, fingerprint)
-        return contents.merged(make_index)
-
-    # The copied lists, and trained ones that grow by doubling.
-    lists = 3 * len(pool.contents) * code_bytes(pool.encoder.dimension)
+    lists = 2 * len(pool.contents) * code_bytes(pool.encoder.dimension)  # they grow by doubling
     await pool.replace_index(build, pool.contents.bytes_merged + lists)

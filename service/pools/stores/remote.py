@@ -7,7 +7,15 @@ the replica fills a new collection; then one command in Redis lets the pool stan
 
 import asyncio
 import math
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -23,7 +31,7 @@ from turnwise.service.pools.encoding import Progress, encode_unknown
 from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.memory.contents import Hit, Segment
 from turnwise.service.pools.memory.flat import FlatIndex, Float16
-from turnwise.service.pools.memory.workers import Workers
+from turnwise.service.pools.memory.workers import Work, Workers
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.redis.values import (
     Collection,
@@ -72,10 +80,9 @@ class RemotePool(Pool):
         newest: Head,
         count_change: Callable[[], Awaitable[None]],
     ) -> None:
-        super().__init__(key, backend, metrics, newest)
+        super().__init__(key, backend, metrics, newest, count_change)
         self.store = store
         self._workers = workers
-        self._count_change = count_change
         self._known: StoredPool | None = None
         self._sample: Segment | None = None
         self._sampled = "", 0
@@ -145,6 +152,14 @@ class RemotePool(Pool):
             progress=None,
             **(known.head.settings if known else PoolSettings())._asdict(),
         )
+
+    def due_upkeep(self) -> Iterator[tuple[str, Work]]:
+        """Yield the measurement of recall where that is due."""
+        if self.needs_measuring:
+            yield "measure", self.measure
+
+    async def move_to(self, engine: CandidateStore) -> None:
+        """Do nothing: the pool is in a candidate store."""
 
     async def upsert(
         self, candidates: Sequence[Candidate], progress: Progress | None = None

@@ -101,10 +101,10 @@ class Replica:
         return [info.name for info in await self.pools.list("n")]
 
     def view(self, name: str = "p") -> PoolView:
-        return self.followed.here(PoolKey("n", name)).view()
+        return self.followed.get(PoolKey("n", name)).view()
 
     def info(self, name: str = "p") -> PoolInfo:
-        return self.followed.here(PoolKey("n", name)).info()
+        return self.followed.get(PoolKey("n", name)).info()
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(name, labels)

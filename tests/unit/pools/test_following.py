@@ -210,7 +210,7 @@ async def test_a_pool_whose_newest_version_an_edit_has_read_is_not_behind(
     one, two = await with_pool(start, "One."), await start(ready=True)
     behind = partial(two.metric, "turnwise_pools", state="behind")
     with monkeypatch.context() as patched:
-        patched.setattr(two.followed.memory, "admitted", admitted)
+        patched.setattr(two.followed.opener.memory, "admitted", admitted)
         await one.upsert("Two.")
         await until(lambda: behind() == 1)
     await two.upsert("Three.")

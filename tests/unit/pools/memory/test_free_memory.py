@@ -100,7 +100,7 @@ async def test_a_pool_too_large_for_an_index_keeps_exact_search(
     monkeypatch.setattr(upkeep, "code_bytes", lambda _: 1 << 20)
     free(100 << 20)
     one = await with_pool(start, *MANY, exact_limit=1000)
-    await until(lambda: "an index of pool 'p' needs 3301 MB of memory" in caplog.text)
+    await until(lambda: "an index of pool 'p' needs 2201 MB of memory" in caplog.text)
     await one.remove(MANY[0])
     await asyncio.sleep(0.3)
     assert caplog.text.count("an index of pool") == 1
@@ -121,6 +121,21 @@ async def test_a_pool_that_is_larger_than_expected_is_given_up_before_memory_is_
     await two.fill("q", "Other pools go on.")
     free(10 << 20)
     await until(lambda: two.follows(one))
+
+
+@pytest.mark.anyio
+async def test_a_pool_that_does_not_fit_does_not_keep_a_replica_down(
+    start: StartReplica, free: Free, caplog: pytest.LogCaptureFixture
+) -> None:
+    await with_pool(start, *MANY)
+    free(1 << 19)
+    two = await start(refused_seconds=0)
+    await until(lambda: two.followed.ready)
+    assert "reading pool 'p' needs 1 MB of memory" in caplog.text
+    with pytest.raises(PoolNotReady):
+        two.view()
+    await two.fill("q", "One.")
+    assert len(two.contents("q")) == 1
 
 
 def test_memory_that_is_used_is_no_longer_promised(free: Free) -> None:

@@ -1,12 +1,10 @@
-"""Indexes that are kept: the lists are refilled, read after a restart, or trained anew."""
+"""Indexes that are saved, and read after a restart."""
 
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import faiss
 import numpy as np
 import pytest
 
@@ -16,13 +14,12 @@ from turnwise.service.pools import Candidate
 from turnwise.service.pools.memory import free_memory, ivf, upkeep
 from turnwise.service.pools.memory.flat import FlatIndex, Float16, one_thread
 from turnwise.service.pools.memory.index_files import IndexFiles
-from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf, marks_of, refilled
+from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf
 from turnwise.service.pools.redis.values import PoolKey
 
 D = 16
 KEY = PoolKey("n", "p")
 QUERIES = unit_vectors(32, D, seed=5) * 3
-ALL = faiss.SearchParametersIVF(nprobe=1024)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +40,13 @@ def built(vectors: Float16) -> IvfIndex:
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The sizes of the pools for which lists are trained."""
-    trained, sizes = ivf.train_lists, list[int]()
+    train, sizes = ivf._train, list[int]()
 
     def count(flat: FlatIndex) -> object:
         sizes.append(len(flat))
-        return trained(flat)
+        return train(flat)
 
-    monkeypatch.setattr(ivf, "train_lists", count)
+    monkeypatch.setattr(ivf, "_train", count)
     return sizes
 
 
@@ -62,102 +59,54 @@ def same_results(index: IvfIndex, vectors: Float16) -> None:
     assert sorted(everything.tolist()) == list(range(len(vectors)))
 
 
-def test_marks_find_vectors_at_other_places_equal_ones_included(vectors: Float16) -> None:
-    order = np.random.default_rng(1).permutation(len(vectors))
-    marks, moved = marks_of(vectors), marks_of(vectors[order])
-    assert len(set(marks.tolist())) == len(vectors)
-    places = ivf._places_of(marks, moved)
-    assert sorted(places.tolist()) == list(range(len(vectors)))
-    assert (vectors[order][places] == vectors).all()
-
-
-def test_lists_are_refilled_with_the_vectors_of_a_later_version(
-    built: IvfIndex, vectors: Float16, trainings: list[int]
+def test_an_index_is_read_for_the_vectors_that_it_was_built_from(
+    built: IvfIndex, vectors: Float16, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    later = np.concatenate([vectors[1900:2000], vectors[:1500:2], unit_vectors(60, D, 8)])
-    later = later.astype(np.float16)
-    index = refilled(replace(built.copied(), recall=0.5), FlatIndex(later), QUERIES)
+    files = IndexFiles(tmp_path)
+    files.write(KEY, "f", built)
+    index = files.read(KEY, "f", FlatIndex(vectors.copy()))
     assert index
-    assert (trainings, index.probes, index.short_list) == ([], built.probes, built.short_list)
-    same_results(index, later)
-    assert built.codes.ntotal == len(vectors)
-
-
-def test_refilled_lists_hold_the_codes_that_fresh_ones_would(
-    built: IvfIndex, vectors: Float16
-) -> None:
-    later = np.concatenate([vectors[:1500:2], unit_vectors(900, D, 8)]).astype(np.float16)
-    index = refilled(replace(built.copied(), recall=0.0), FlatIndex(later), QUERIES)
-    assert index
-    fresh = built.copied().codes
-    fresh.reset()
-    fresh.add(later.astype(np.float32))
-    found, expected = (
-        dict(zip(*(each[0].tolist() for each in (places, scores)), strict=True))
-        for codes in (index.codes, fresh)
-        for scores, places in [codes.search(QUERIES[:1], len(later), params=ALL)]
+    assert (index.probes, index.short_list, index.recall) == (
+        built.probes,
+        built.short_list,
+        built.recall,
     )
-    assert found == pytest.approx(expected)
+    same_results(index, vectors)
+    for others in (vectors[::-1].copy(), vectors[:-1], vectors.reshape(-1, D // 2)):
+        assert files.read(KEY, "f", FlatIndex(others)) is None
+    assert caplog.text == ""
 
 
-def test_lists_are_trained_anew_when_recall_has_fallen(built: IvfIndex, vectors: Float16) -> None:
-    lists = built.copied()
-    blind = ivf.Lists(lists.codes, lists.marks, probes=1, short_list=1, recall=1.0)
-    assert refilled(blind, FlatIndex(vectors), unit_vectors(32, D, 11)) is None
-
-
-def test_recall_is_compared_with_that_of_the_training_however_often_lists_are_refilled(
-    built: IvfIndex, vectors: Float16, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flat, files = FlatIndex(vectors), IndexFiles(tmp_path)
-    monkeypatch.setattr(ivf, "recall_at_10", lambda *_: 0.965)
-    index = refilled(replace(built.copied(), recall=0.97), flat, QUERIES)
-    assert index
-    assert index.recall == 0.965
-    files.write(KEY, "f", index)
-    kept = files.read(KEY, "f")
-    assert kept
-    monkeypatch.setattr(ivf, "recall_at_10", lambda *_: 0.956)
-    assert refilled(index.copied(), flat, QUERIES) is None
-    assert refilled(kept, flat, QUERIES) is None
-
-
-def test_lists_are_trained_anew_for_a_much_larger_pool(built: IvfIndex) -> None:
-    larger = unit_vectors(9000, D).astype(np.float16)
-    assert refilled(built.copied(), FlatIndex(larger), QUERIES) is None
-
-
-def test_files_that_are_damaged_or_of_another_model_are_not_used(
+def test_files_that_are_damaged_or_of_another_release_are_not_used(
     built: IvfIndex, vectors: Float16, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = IndexFiles(tmp_path / "indexes")
-    assert files.read(KEY, "f") is None
+    flat = FlatIndex(vectors)
+    assert files.read(KEY, "f", flat) is None
     for _ in range(2):  # the second replaces the first
         files.write(KEY, "f", built)
-    assert files.read(KEY, "other") is None
-    lists = files.read(KEY, "f")
-    assert lists
-    index = refilled(lists, FlatIndex(vectors[::-1].copy()), QUERIES)
-    assert index
-    same_results(index, vectors[::-1].copy())
-    assert caplog.text == ""
-    changed = tmp_path / "indexes" / "n" / "p" / "f" / "lists.faiss"
-    changed.write_bytes(changed.read_bytes()[:-1] + b"?")
-    assert files.read(KEY, "f") is None
+    assert files.read(KEY, "other", flat) is None
+    folder = tmp_path / "indexes" / "n" / "p" / "f"
+    lists = folder / "lists.faiss"
+    lists.write_bytes(lists.read_bytes()[:-1] + b"?")
+    assert files.read(KEY, "f", flat) is None
     assert "lists.faiss is not the file" in caplog.text
-    changed.parent.rename(changed.parent.with_name("other"))
-    assert files.read(KEY, "other") is None
-    assert "of another model" in caplog.text
+    (folder / "manifest.json").write_text('{"format": 1, "marks": "marks.npy"}')
+    assert files.read(KEY, "f", flat) is None
+    assert "cannot be used" in caplog.text
     files.remove(KEY)
     assert list((tmp_path / "indexes" / "n").iterdir()) == []
 
 
-def test_the_indexes_of_the_last_two_models_are_kept(built: IvfIndex, tmp_path: Path) -> None:
+def test_the_indexes_of_the_last_two_models_are_kept(
+    built: IvfIndex, vectors: Float16, tmp_path: Path
+) -> None:
     files = IndexFiles(tmp_path)
-    for place, model in enumerate("cab"):
+    for time, model in enumerate("cab"):
         files.write(KEY, model, built)
-        os.utime(tmp_path / "n" / "p" / model, (place, place))
-    assert [bool(files.read(KEY, model)) for model in "cab"] == [False, True, True]
+        os.utime(tmp_path / "n" / "p" / model, (time, time))
+    found = [files.read(KEY, model, FlatIndex(vectors)) for model in "cab"]
+    assert [index is not None for index in found] == [False, True, True]
 
 
 def test_a_folder_that_cannot_be_written_is_reported(
@@ -170,7 +119,7 @@ def test_a_folder_that_cannot_be_written_is_reported(
 
 
 @pytest.mark.anyio
-async def test_a_restart_and_a_fold_of_edits_do_not_train_again(
+async def test_a_restart_does_not_train_again_after_a_few_edits(
     start: StartReplica, trainings: list[int], tmp_path: Path
 ) -> None:
     one = await start(exact_limit=1000, data="kept")
@@ -185,11 +134,19 @@ async def test_a_restart_and_a_fold_of_edits_do_not_train_again(
     assert (two.info().index, two.contents(), trainings) == ("ivf", one.contents(), [1100])
     query = (await two.view().vectors(["new"]))[0]
     assert "new" in {hit.candidate.id for hit in await two.view().search(query, 2)}
-    await one.upsert(*(Candidate(f"again {n}", text) for n, text in enumerate(MANY)))
-    await until(lambda: one.info().index == "ivf" and one.view().contents.loose == 0)
-    assert trainings == [1100]
     await one.pools.drop("n", "p")
     await until(lambda: not list((tmp_path / "kept").glob("n/*")))
+
+
+@pytest.mark.anyio
+async def test_an_index_is_trained_again_when_many_candidates_have_changed(
+    start: StartReplica, trainings: list[int]
+) -> None:
+    one = await with_pool(start, *MANY, exact_limit=1000)
+    await until(lambda: one.info().index == "ivf")
+    await one.upsert(*(Candidate(f"again {n}", text) for n, text in enumerate(MANY)))
+    await until(lambda: one.info().index == "ivf" and one.view().contents.loose == 0)
+    assert trainings == [1100, 2200]
 
 
 @pytest.mark.anyio

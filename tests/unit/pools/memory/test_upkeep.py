@@ -267,12 +267,11 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     await two.find()
     await until(lambda: two.follows(one))
     await one.upsert("Not polled yet.")
-    behind = two.followed.here(KEY)
+    behind = two.followed.get(KEY)
     waiting = asyncio.Event()
     monkeypatch.setattr(upkeep, "asyncio", SimpleNamespace(sleep=lambda _: waiting.wait()))
     await redis.delete(FOLDING)
-    workers = Workers(1)
-    folding = asyncio.create_task(upkeep.fold(one.followed.here(KEY), workers))
+    folding = asyncio.create_task(upkeep.fold(one.followed.get(KEY), one.followed._workers))
     await until_locked(redis)
     read = partial(one.followed.records.read, PoolKey("n", "p"))
     log = await read(behind.position)
@@ -472,7 +471,7 @@ async def test_a_pool_whose_index_cannot_be_built_is_searched_exactly(
         tried += 1
         raise RuntimeError("the clusters are empty")
 
-    monkeypatch.setattr(ivf, "train_lists", fail)
+    monkeypatch.setattr(ivf, "_train", fail)
     one = await with_pool(start, *MANY, exact_limit=1000)
     await until(lambda: "the clusters are empty" in caplog.text)
     await until(lambda: one.followed.ready)

@@ -455,7 +455,7 @@ async def test_a_pool_moves_while_it_is_edited(
     await one.create()
     await one.upsert(*(f"Reply {n}." for n in range(30)))
     assert (await two.find()).store == "local"
-    lists = [replica.followed.files.folder_of(PoolKey("n", "p")) for replica in (one, two)]
+    lists = [replica.followed.opener.files._of(PoolKey("n", "p")) for replica in (one, two)]
     for folder in lists:
         folder.mkdir(parents=True)
     held = two.view()
@@ -504,8 +504,7 @@ async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
 
 
 def store_of(replica: Replica) -> CandidateStore:
-    (store,) = filter(None, map(replica.followed.engine, get_args(StoreName)))
-    return store
+    return cast(CandidateStore, replica.followed.opener._store)
 
 
 @any_engine
@@ -739,7 +738,7 @@ async def test_the_spread_of_what_a_filter_leaves_is_estimated_from_the_sample(
     await replica.upsert(
         *(Candidate.of(f"Reply {n}.", str(n), {"even": n % 2 == 0}) for n in range(30))
     )
-    await replica.followed.here(PoolKey("n", "p")).refresh()
+    await replica.followed.get(PoolKey("n", "p")).refresh()
     view, query = await replica.pools.view("n", "p"), query_of(replica)
     every, some_of_them = (
         await view.spread(query),

@@ -1,0 +1,112 @@
+"""Opens pools: which ones this replica can serve, and as what."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.memory.free_memory import Memory
+from turnwise.service.pools.memory.index_files import IndexFiles
+from turnwise.service.pools.memory.local import CheckGrowth, LocalPool
+from turnwise.service.pools.memory.workers import Workers
+from turnwise.service.pools.pool import Backend, Pool
+from turnwise.service.pools.redis.values import Head, PoolKey
+from turnwise.service.pools.stores import CandidateStore
+from turnwise.service.pools.stores.remote import RemotePool
+from turnwise.service.wire.fields import EncoderName, StoreName
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """Limits of the pools in memory.
+
+    Attributes:
+        exact: Number of candidates up to which search is exact.
+        size: Greatest number of candidates in a pool.
+    """
+
+    exact: int
+    size: int
+
+
+class PoolOpener:
+    """Makes the pools of this replica.
+
+    Attributes:
+        backends: The encoders that pools can have, by their names on the wire.
+        memory: Admits work on all pools.
+        files: The saved indexes.
+    """
+
+    def __init__(
+        self,
+        backends: Mapping[EncoderName, Backend],
+        workers: Workers,
+        metrics: Metrics,
+        *,
+        limits: PoolLimits,
+        index_folder: Path,
+        store: CandidateStore | None,
+        count_change: Callable[[], Awaitable[None]],
+        check_growth: CheckGrowth | None,
+    ) -> None:
+        """Open nothing yet; most arguments are those of `FollowedPools`."""
+        self.backends = backends
+        self.memory = Memory()
+        self.files = IndexFiles(index_folder)
+        self._workers = workers
+        self._metrics = metrics
+        self._limits = limits
+        self._store = store
+        self._count_change = count_change
+        self._check_growth = check_growth
+
+    def open(self, key: PoolKey, head: Head) -> Pool:
+        """Return a pool that has read nothing from Redis yet."""
+        backend = self.backends[head.encoder_name]
+        engine = self.engine(head.store_name)
+        if engine:
+            return RemotePool(
+                key,
+                backend,
+                engine,
+                self._workers,
+                self._metrics,
+                newest=head,
+                count_change=self._count_change,
+            )
+        return LocalPool(
+            key,
+            backend,
+            self._workers,
+            self.memory,
+            self._metrics,
+            newest=head,
+            count_change=self._count_change,
+            files=self.files,
+            exact_limit=self._limits.exact,
+            max_size=self._limits.size,
+            check_growth=self._check_growth,
+        )
+
+    def engine(self, store: StoreName) -> CandidateStore | None:
+        """Return the candidate store of this name; None if this service has none."""
+        return self._store if self._store and self._store.name == store else None
+
+    def obstacle(self, head: Head) -> str | None:
+        """Return why this replica cannot serve a pool; None if it can."""
+        if head.encoder_name not in self.backends:
+            return explain_missing_encoder(head.encoder_name)
+        if head.store_name != "local" and self.engine(head.store_name) is None:
+            return explain_missing_store(head.store_name)
+        return None
+
+
+def explain_missing_encoder(name: EncoderName) -> str:
+    """Return what to do about an encoder that this service lacks."""
+    return f"this service has no encoder '{name}': TURNWISE_PAIRWISE names its folder"
+
+
+def explain_missing_store(name: StoreName) -> str:
+    """Return what to do about a candidate store that this service lacks."""
+    return f"this service has no candidate store '{name}': TURNWISE_STORE_URL names it"

@@ -98,7 +98,7 @@ class LocalView:
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
         """Return the scores; the first call computes moments, in the thread of searches."""
         await self._evaluate(where)
-        if self.contents.larger.knows_moments:
+        if self.contents.larger.has_moments:
             return self.contents.spread(query, where)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.workers.search, self.contents.spread, query, where)
@@ -114,5 +114,5 @@ class LocalView:
 
     async def _evaluate(self, where: Filter | None) -> None:
         """Find out which candidates a filter matches; stop where nobody waits for it any more."""
-        if where and not self.contents.knows(where):
-            await self.workers.in_turns(self.contents.evaluation(where))
+        if where and not self.contents.has_evaluated(where):
+            await self.workers.in_turns(self.contents.evaluate(where))

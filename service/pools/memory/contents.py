@@ -5,8 +5,9 @@ candidates of the base that were not replaced or removed since. Every edit copie
 is merged into a new base before the copy costs much.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -17,21 +18,27 @@ from turnwise.models.confidence import Moments, Spread
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
-from turnwise.service.pools.memory.flat import Bitmap, FlatIndex, Float16, Index, Places
+from turnwise.service.pools.memory.flat import (
+    Bitmap,
+    FlatIndex,
+    Float16,
+    Index,
+    Indices,
+)
 
 T = TypeVar("T")
 MakeFlat = Callable[[Float16], FlatIndex]
 
 _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
-MAX_LOOSE = 20_000
+_MAX_UNMERGED = 20_000
 """Limit for a pool of any size, since a search scans the overlay and an edit copies it."""
-_PLACE = 100
-"""Bytes of a candidate's place in a base: in its tuple, and in its dictionary by id."""
+_ENTRY = 100
+"""Bytes of a candidate's entries in the tuple of a base and in its dictionary by id."""
 _LOOKUPS = 500
 """Bytes of a candidate in dictionaries: by id, by text, and while edits are joined."""
 _FILTERS = 64
-"""Filters whose candidates are kept with a segment: 8 KB each for 65,536 candidates."""
+"""Filters whose matches are kept with a segment: 8 KB each for 65,536 candidates."""
 _STEP = 128
 """Candidates that a step of a filter checks, in 20 milliseconds for one of the most conditions."""
 
@@ -58,57 +65,56 @@ class Edit:
     removed: Sequence[str] = ()
 
 
-def joined(edits: Sequence[Edit]) -> Edit:
+def join_edits(edits: Sequence[Edit]) -> Edit:
     """Return one edit that has the effect of several in their order."""
-    last: dict[str, tuple[int, int] | None] = {}
+    newest: dict[str, tuple[int, int] | None] = {}  # edit and index of each id; None if removed
     for number, edit in enumerate(edits):
-        last |= dict.fromkeys(edit.removed)
-        last |= {candidate.id: (number, row) for row, candidate in enumerate(edit.candidates)}
-    kept = sorted(place for place in last.values() if place is not None)
-    rows: list[list[int]] = [[] for _ in edits]
-    for number, row in kept:
-        rows[number].append(row)
+        newest |= dict.fromkeys(edit.removed)
+        newest |= {candidate.id: (number, index) for index, candidate in enumerate(edit.candidates)}
+    kept = sorted(found for found in newest.values() if found is not None)
+    indices: list[list[int]] = [[] for _ in edits]
+    for number, index in kept:
+        indices[number].append(index)
+    vectors = [edit.vectors for edit in edits]
     return Edit(
-        candidates=[edits[number].candidates[row] for number, row in kept],
-        vectors=_gathered([(edit.vectors, of) for edit, of in zip(edits, rows, strict=True)]),
-        removed=[id for id, place in last.items() if place is None],  # noqa: A001 - the field's name
+        candidates=[edits[number].candidates[index] for number, index in kept],
+        vectors=_gather(list(zip(vectors, indices, strict=True))),
+        removed=[id for id, found in newest.items() if found is None],  # noqa: A001 - the field's name
     )
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Candidates, and an index of their vectors at the same places."""
+    """Candidates, and an index of their vectors in the same order."""
 
     candidates: tuple[Candidate, ...]
     index: Index
+    by_id: dict[str, int] = field(init=False)
+    """The index of each id."""
 
     def __post_init__(self) -> None:
-        """Build the lookup by id now, in the edit thread, not in the first request."""
-        _ = self.by_id
+        """Build the dictionary by id now, in the edit thread, not in the first request."""
+        by_id = {candidate.id: index for index, candidate in enumerate(self.candidates)}
+        object.__setattr__(self, "by_id", by_id)
 
     @cached_property
     def candidate_bytes(self) -> int:
         """Bytes of the candidates without their vectors; a large segment is counted once."""
-        return _bytes(self.candidates)
-
-    @cached_property
-    def by_id(self) -> dict[str, int]:
-        """The place of each id."""
-        return {candidate.id: place for place, candidate in enumerate(self.candidates)}
+        return _count_bytes(self.candidates)
 
     @cached_property
     def by_text(self) -> dict[str, int]:
-        """A place of each text, whether or not that candidate is alive: the vector is the same."""
-        return {candidate.text: place for place, candidate in enumerate(self.candidates)}
+        """The index of each text; the candidate need not be alive, for the vector is the same."""
+        return {candidate.text: index for index, candidate in enumerate(self.candidates)}
 
     @cached_property
     def moments(self) -> Moments:
-        """Of the vectors; computed once, in tens of milliseconds."""
+        """The moments of the vectors; computed once, in tens of milliseconds."""
         return Moments.of(self.index.vectors)
 
     @property
-    def knows_moments(self) -> bool:
-        """Whether `moments` are there without any work."""
+    def has_moments(self) -> bool:
+        """Whether `moments` have been computed."""
         return "moments" in vars(self)
 
     @cached_property
@@ -119,53 +125,62 @@ class Segment:
     def _evaluations(self) -> dict[str, Iterator[None]]:
         return {}
 
-    def knows(self, where: Filter) -> bool:
-        """Return whether it is known which candidates a filter matches."""
+    def has_evaluated(self, where: Filter) -> bool:
+        """Return whether the candidates that a filter matches are known."""
         return where.source in self._matching
 
-    def matching(self, where: Filter) -> Bitmap:
-        """Return a bit for each place: whether a filter matches its candidate.
+    def match(self, where: Filter) -> Bitmap:
+        """Return a bit for each candidate: whether a filter matches it.
 
         The latest filters are kept; several threads may call this at once.
         """
-        if (kept := self._matching.get(where.source)) is not None:
+        kept = self._matching.get(where.source)
+        if kept is not None:
             return kept
-        return self._keep(where, list(self._steps(where)))
+        return self._keep(where, list(self._match_slices(where)))
 
-    def evaluation(self, where: Filter) -> Iterator[None]:
-        """Return the steps after which a filter is known; all who wait for it share them.
+    def evaluate(self, where: Filter) -> Iterator[None]:
+        """Return the steps after which the matches are known; all requests that wait share them.
 
-        If nobody takes the rest of them, the next one to wait goes on from there.
+        If a request stops taking steps, the next one that waits continues.
         """
-        if self.knows(where):
+        if self.has_evaluated(where):
             return iter(())
-        steps = self._evaluations.setdefault(where.source, self._evaluate(where))
-        _limit(self._evaluations)
+        steps = self._evaluations.setdefault(where.source, self._take_steps(where))
+        _drop_oldest(self._evaluations)
         return steps
 
-    def _evaluate(self, where: Filter) -> Iterator[None]:
-        found = []
-        for bits in self._steps(where):
-            found.append(bits)
+    def _take_steps(self, where: Filter) -> Iterator[None]:
+        parts = []
+        for bits in self._match_slices(where):
+            parts.append(bits)
             yield
-        self._keep(where, found)
+        self._keep(where, parts)
         self._evaluations.pop(where.source, None)
 
-    def _steps(self, where: Filter) -> Iterator[Bitmap]:
+    def _match_slices(self, where: Filter) -> Iterator[Bitmap]:
         for start in range(0, len(self.candidates), _STEP):
             some = self.candidates[start : start + _STEP]
             matches = (where.matches(candidate.metadata) for candidate in some)
             bits = np.fromiter(matches, np.bool_, len(some))
             yield np.packbits(bits, bitorder="little")
 
-    def _keep(self, where: Filter, found: list[Bitmap]) -> Bitmap:
-        matching = np.concatenate([np.empty(0, np.uint8), *found])
+    def _keep(self, where: Filter, parts: list[Bitmap]) -> Bitmap:
+        matching = np.concatenate([np.empty(0, np.uint8), *parts])
         self._matching[where.source] = matching
-        _limit(self._matching)
+        _drop_oldest(self._matching)
         return matching
 
 
-def _limit(filters: dict[str, T]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """A candidate's segment, and its index there."""
+
+    segment: Segment
+    index: int
+
+
+def _drop_oldest(filters: dict[str, T]) -> None:
     """Drop the oldest filters if there are too many; other threads may do so at the same time."""
     for source in list(filters)[:-_FILTERS]:
         filters.pop(source, None)
@@ -178,8 +193,8 @@ class Contents:
     Attributes:
         base: The candidates at the last merge.
         overlay: The candidates that were added or replaced since.
-        alive: A bit for each place of the base; None if all are alive.
-        dead: Number of places of the base that are not alive.
+        alive: A bit for each candidate of the base; None if all are alive.
+        dead: Number of candidates of the base that are not alive.
     """
 
     base: Segment
@@ -200,14 +215,14 @@ class Contents:
         return isinstance(id, str) and self._locate(id) is not None
 
     @property
-    def loose(self) -> int:
-        """Number of candidates in the overlay and of dead ones in the base."""
+    def unmerged(self) -> int:
+        """Number of candidates in the overlay, and of dead ones in the base."""
         return self.dead + len(self.overlay.candidates)
 
     @property
-    def is_loose(self) -> bool:
+    def is_due(self) -> bool:
         """Whether it is time to merge the overlay into a new base."""
-        return self.loose > _most_loose(len(self.base.candidates))
+        return self.unmerged > _merge_limit(len(self.base.candidates))
 
     @property
     def bytes(self) -> int:
@@ -217,35 +232,38 @@ class Contents:
     @property
     def candidate_bytes(self) -> int:
         """Bytes of the candidates: ids, texts, metadata and vectors."""
-        dead = map(self.base.candidates.__getitem__, self._places(alive=False).tolist())
+        dead = (self.base.candidates[index] for index in self._indices(alive=False).tolist())
         without_vectors = self.base.candidate_bytes + self.overlay.candidate_bytes
-        return without_vectors - _bytes(dead) + len(self) * self._vector_bytes
+        return without_vectors - _count_bytes(dead) + len(self) * self._vector_bytes
 
     def growth(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> int:
         """Return by how many `candidate_bytes` an edit makes the pool larger."""
         ids = {*(candidate.id for candidate in candidates), *removed}
-        before = [candidate for id in ids if (candidate := self.get(id))]  # noqa: A001
+        before = [candidate for candidate in map(self.get, ids) if candidate]
         vectors = (len(candidates) - len(before)) * self._vector_bytes
-        return _bytes(candidates) - _bytes(before) + vectors
+        return _count_bytes(candidates) - _count_bytes(before) + vectors
 
     def get(self, id: str) -> Candidate | None:  # noqa: A002 - the field's name
         """Return the candidate of an id, or None."""
-        found = self._locate(id)
-        return found and found[0].candidates[found[1]]
+        location = self._locate(id)
+        if location is None:
+            return None
+        return location.segment.candidates[location.index]
 
     def candidates(self) -> list[Candidate]:
         """Return all candidates, in the order of `vectors()`."""
-        kept = map(self.base.candidates.__getitem__, self._places(alive=True).tolist())
+        kept = [self.base.candidates[index] for index in self._indices(alive=True).tolist()]
         return [*kept, *self.overlay.candidates]
 
     def vectors(self) -> Float16:
         """Return the vectors (n, d) of all candidates, without a copy if they are in one array."""
-        base, overlay = self.base.index.vectors, self.overlay.index.vectors
-        if not self.loose:
+        base = self.base.index.vectors
+        overlay = self.overlay.index.vectors
+        if not self.unmerged:
             return base
         if not len(base):
             return overlay
-        return _gathered([(base, self._places(alive=True)), (overlay, range(len(overlay)))])
+        return _gather([(base, self._indices(alive=True)), (overlay, range(len(overlay)))])
 
     def take(self, ids: Sequence[str]) -> Float16:
         """Return the vectors (k, d) of k candidates.
@@ -253,42 +271,38 @@ class Contents:
         Raises:
             CandidateNotFound: The pool lacks one of the ids.
         """
-        located = list(map(self._locate, ids))
-        if None in located:
-            raise CandidateNotFound(f"the pool has no candidate '{ids[located.index(None)]}'")
         taken = np.empty((len(ids), self.base.index.dimension), np.float16)
-        for segment in (self.base, self.overlay):
-            of_segment = [row for row, found in enumerate(located) if found and found[0] is segment]
-            places = [found[1] for found in located if found and found[0] is segment]
-            taken[of_segment] = segment.index.vectors[np.array(places, np.int64)]
+        for row, id in enumerate(ids):  # noqa: A001 - the field's name
+            location = self._locate(id)
+            if location is None:
+                raise CandidateNotFound(f"the pool has no candidate '{id}'")
+            taken[row] = location.segment.index.vectors[location.index]
         return taken
 
     def find_vectors(self, texts: Iterable[str]) -> dict[str, Float16]:
         """Return the vectors (d,) of those texts that the pool has, or had until lately."""
-        return {
-            text: segment.index.vectors[place].copy()  # a view would keep the whole array in memory
-            for text in texts
-            for segment in (self.base, self.overlay)
-            if (place := segment.by_text.get(text)) is not None
-        }
+        vectors: dict[str, Float16] = {}
+        for text in texts:
+            for segment in (self.base, self.overlay):
+                index = segment.by_text.get(text)
+                if index is not None:  # a view would keep the whole array in memory
+                    vectors[text] = segment.index.vectors[index].copy()
+        return vectors
 
-    def knows(self, where: Filter) -> bool:
-        """Return whether it is known which candidates a filter matches."""
-        return self.base.knows(where) and self.overlay.knows(where)
+    def has_evaluated(self, where: Filter) -> bool:
+        """Return whether the candidates that a filter matches are known."""
+        return self.base.has_evaluated(where) and self.overlay.has_evaluated(where)
 
-    def evaluation(self, where: Filter) -> Iterator[None]:
-        """Yield after each step of finding out which candidates a filter matches.
-
-        Of a large pool, all steps take seconds.
-        """
+    def evaluate(self, where: Filter) -> Iterator[None]:
+        """Evaluate a filter, and yield after each step; all steps of a large pool take seconds."""
         for segment in (self.base, self.overlay):
-            for _ in segment.evaluation(where):
+            for _ in segment.evaluate(where):  # `yield from` would close steps that others share
                 yield
 
     def search(self, query: Float32, k: int, where: Filter | None = None) -> list[Hit]:
         """Return the k candidates with the largest inner products, best first, ties by id.
 
-        Any of those that tie for the last place may be among them: finding all ties would slow down
+        Any of those that tie with the last one may be among them: finding all ties would slow down
         every search.
 
         Args:
@@ -299,13 +313,11 @@ class Contents:
         Raises:
             ValueError: The query is not a finite vector of d numbers.
         """
-        hits = []
-        for segment, allowed in self._searched(where):
-            places, scores = segment.index.search(query, k, allowed)
-            hits += [
-                Hit(segment.candidates[place], score)
-                for place, score in zip(places.tolist(), scores.tolist(), strict=True)
-            ]
+        hits: list[Hit] = []
+        for segment, allowed in self._select(where):
+            indices, scores = segment.index.search(query, k, allowed)
+            candidates = [segment.candidates[index] for index in indices.tolist()]
+            hits += map(Hit, candidates, scores.tolist())
         return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))[:k]
 
     @property
@@ -320,18 +332,21 @@ class Contents:
         """
         candidates = len(self)
         if where:
-            found = (bits for _, bits in self._searched(where) if bits is not None)
-            candidates = sum(int(np.bitwise_count(bits).sum()) for bits in found)
+            allowed = (bits for _, bits in self._select(where) if bits is not None)
+            candidates = sum(int(np.bitwise_count(bits).sum()) for bits in allowed)
         return self.larger.moments.spread(query, candidates)
 
-    def _searched(self, where: Filter | None) -> Iterator[tuple[Segment, Bitmap | None]]:
-        """Yield the segments, each with a bit for each place that a search may return."""
+    def _select(self, where: Filter | None) -> Iterator[tuple[Segment, Bitmap | None]]:
+        """Yield the segments, each with a bit for each candidate: whether a search may return it.
+
+        None stands for all candidates of a segment.
+        """
         for segment, alive in ((self.base, self.alive), (self.overlay, None)):
             if not segment.candidates:
                 continue
             allowed = alive
             if where:
-                matching = segment.matching(where)
+                matching = segment.match(where)
                 allowed = matching if alive is None else matching & alive
             yield segment, allowed
 
@@ -339,17 +354,17 @@ class Contents:
         """Return the contents after edits, which are applied in order."""
         first, *others = edits  # the first of a whole log holds most: it becomes the base uncopied
         contents = self
-        for edit in (first, joined(others)) if others else (first,):
-            contents = contents._edited(edit, make_flat)
-            if contents.base.index.kind == "flat" and contents.is_loose:
-                contents = contents.merged(make_flat)
+        for edit in [first, join_edits(others)] if others else [first]:
+            contents = contents._apply(edit, make_flat)
+            if contents.base.index.kind == "flat" and contents.is_due:
+                contents = contents.merge(make_flat)
         return contents
 
     @property
     def bytes_merged(self) -> int:
-        """Bytes of memory that `merged` takes, without the index."""
-        copied = self._vector_bytes if self.loose and self.base.candidates else 0
-        return len(self) * (copied + _PLACE)
+        """Bytes of memory that `merge` takes, without the index."""
+        copied = self._vector_bytes if self.unmerged and self.base.candidates else 0
+        return len(self) * (copied + _ENTRY)
 
     def bytes_after(self, counts: Sequence[int]) -> int:
         """Return the bytes of memory that `after` and making its edits take at most.
@@ -360,16 +375,18 @@ class Contents:
             counts: Number of candidates of each edit.
         """
         vector = self._vector_bytes
-        base, new = len(self.base.candidates), sum(counts)
+        base = len(self.base.candidates)
+        new = sum(counts)
         needed = new * (vector + _LOOKUPS)
-        needed += len(self.overlay.candidates) * (vector + _PLACE)  # the next overlay
+        needed += len(self.overlay.candidates) * (vector + _ENTRY)  # the next overlay
         if not base:  # the first edit becomes the base
-            base, new = counts[0], new - counts[0]
-        if self.base.index.kind == "flat" and self.loose + 2 * new > _most_loose(base):
-            needed += (base + new) * (vector + _PLACE)  # the merged base
+            base = counts[0]
+            new -= counts[0]
+        if self.base.index.kind == "flat" and self.unmerged + 2 * new > _merge_limit(base):
+            needed += (base + new) * (vector + _ENTRY)  # the merged base
         return needed
 
-    def merged(self, make_index: Callable[[Float16], Index]) -> "Contents":
+    def merge(self, make_index: Callable[[Float16], Index]) -> "Contents":
         """Return the same candidates in one base, with an index made from their vectors."""
         nothing = Contents.empty(self.base.index.dimension)
         return replace(nothing, base=Segment(tuple(self.candidates()), make_index(self.vectors())))
@@ -378,47 +395,52 @@ class Contents:
         """Return the same candidates with another index of the vectors of the base."""
         return replace(self, base=Segment(self.base.candidates, index))
 
-    def _edited(self, edit: Edit, make_flat: MakeFlat) -> "Contents":
+    def _apply(self, edit: Edit, make_flat: MakeFlat) -> "Contents":
         touched = {candidate.id for candidate in edit.candidates} | set(edit.removed)
-        kept = [n for n, c in enumerate(self.overlay.candidates) if c.id not in touched]
+        before = self.overlay.candidates
+        kept = [index for index, candidate in enumerate(before) if candidate.id not in touched]
         vectors = edit.vectors
         if kept:
-            before = self.overlay.index.vectors
-            vectors = _gathered([(before, kept), (vectors, range(len(vectors)))])
-        candidates = [*(self.overlay.candidates[n] for n in kept), *edit.candidates]
+            earlier = self.overlay.index.vectors
+            vectors = _gather([(earlier, kept), (vectors, range(len(vectors)))])
+        candidates = [*(before[index] for index in kept), *edit.candidates]
         overlay = Segment(tuple(candidates), make_flat(vectors))
-        dying = [place for id in touched if (place := self._alive_in_base(id)) is not None]  # noqa: A001
-        return replace(self._without(dying), overlay=overlay)
+        replaced = [index for index in map(self._find_in_base, touched) if index is not None]
+        return replace(self._remove_from_base(replaced), overlay=overlay)
 
-    def _without(self, dying: list[int]) -> "Contents":
-        if not dying:
+    def _remove_from_base(self, removed: list[int]) -> "Contents":
+        if not removed:
             return self
-        size = -(-len(self.base.candidates) // 8)
+        size = math.ceil(len(self.base.candidates) / 8)
         alive = np.full(size, 255, np.uint8) if self.alive is None else self.alive.copy()
-        places = np.array(dying)
-        np.bitwise_and.at(alive, places // 8, ~(1 << (places % 8)).astype(np.uint8))
-        return replace(self, alive=alive, dead=self.dead + len(dying))
+        indices = np.array(removed)
+        np.bitwise_and.at(alive, indices // 8, ~(1 << (indices % 8)).astype(np.uint8))
+        return replace(self, alive=alive, dead=self.dead + len(removed))
 
-    def _locate(self, id: str) -> tuple[Segment, int] | None:  # noqa: A002 - the field's name
-        if (place := self.overlay.by_id.get(id)) is not None:
-            return self.overlay, place
-        if (place := self._alive_in_base(id)) is not None:
-            return self.base, place
+    def _locate(self, id: str) -> _Location | None:  # noqa: A002 - the field's name
+        index = self.overlay.by_id.get(id)
+        if index is not None:
+            return _Location(self.overlay, index)
+        index = self._find_in_base(id)
+        if index is not None:
+            return _Location(self.base, index)
         return None
 
-    def _alive_in_base(self, id: str) -> int | None:  # noqa: A002 - the field's name
-        place = self.base.by_id.get(id)
-        if place is None or self.alive is None or self.alive[place // 8] >> (place % 8) & 1:
-            return place
-        return None
+    def _find_in_base(self, id: str) -> int | None:  # noqa: A002 - the field's name
+        """Return the index of an id in the base; None if it is not there or not alive."""
+        index = self.base.by_id.get(id)
+        if index is None or self.alive is None:
+            return index
+        byte, bit = divmod(index, 8)
+        return index if self.alive[byte] >> bit & 1 else None
 
     @property
     def _vector_bytes(self) -> int:
         """Bytes of one vector, in float16."""
         return 2 * self.base.index.dimension
 
-    def _places(self, *, alive: bool) -> Places:
-        """Return the places of the base that are alive, or those that are not."""
+    def _indices(self, *, alive: bool) -> Indices:
+        """Return the indices of the candidates of the base that are alive, or of the others."""
         size = len(self.base.candidates)
         if self.alive is None:
             return np.arange(size if alive else 0)
@@ -426,21 +448,29 @@ class Contents:
         return np.flatnonzero(bits == alive)
 
 
-def _bytes(candidates: Iterable[Candidate]) -> int:
+def _count_bytes(candidates: Iterable[Candidate]) -> int:
     return sum(candidate.bytes for candidate in candidates)
 
 
-def _most_loose(base: int) -> int:
-    return max(_MIN_OVERLAY, min(base // _OVERLAY_SHARE, MAX_LOOSE))
+def _merge_limit(base: int) -> int:
+    """Return how many candidates may stay unmerged with a base of this size."""
+    return max(_MIN_OVERLAY, min(base // _OVERLAY_SHARE, _MAX_UNMERGED))
 
 
-def _gathered(parts: Sequence[tuple[Float16, Sequence[int] | Places]]) -> Float16:
-    """Return some rows of several arrays in one array, each copied once."""
-    gathered = np.empty((sum(len(rows) for _, rows in parts), parts[0][0].shape[1]), np.float16)
+def _gather(parts: Sequence[tuple[Float16, Sequence[int] | Indices]]) -> Float16:
+    """Return some vectors of several arrays in one array; each vector is copied once."""
+    size = sum(len(indices) for _, indices in parts)
+    first, _ = parts[0]
+    gathered = np.empty((size, first.shape[1]), np.float16)
     start = 0
-    for vectors, rows in parts:
-        end = start + len(rows)
-        places = np.asarray(rows, np.int64)
-        np.take(vectors, places, 0, gathered[start:end], mode="clip")  # no buffer
+    for vectors, indices in parts:
+        end = start + len(indices)
+        np.take(
+            vectors,
+            np.asarray(indices, np.int64),
+            axis=0,
+            out=gathered[start:end],
+            mode="clip",  # with "raise", NumPy would make a buffer
+        )
         start = end
     return gathered

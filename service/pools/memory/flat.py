@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from turnwise.models.arrays import Float32
 
 Float16 = NDArray[np.float16]
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
+"""Indices of vectors in an array (n, d)."""
 Bitmap = NDArray[np.uint8]
 """One bit a vector, least significant first: 1 if a search may return it."""
 
@@ -62,11 +63,13 @@ class Index(ABC):
         return int(self.vectors.shape[1])
 
     @abstractmethod
-    def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
-        """Return places and scores of the k vectors with the largest inner products, best first.
+    def search(
+        self, query: Float32, k: int, alive: Bitmap | None = None
+    ) -> tuple[Indices, Float32]:
+        """Return indices and scores of the k vectors with the largest inner products, best first.
 
-        Returns all if there are fewer than k. Ties are in the order of their places; any of
-        those that tie for the last place may be among the k.
+        Returns all if there are fewer than k. Ties are in the order of their indices; any of those
+        that tie with the last one may be among the k.
 
         Raises:
             ValueError: The query is not a finite vector of the index's dimension.
@@ -93,25 +96,30 @@ class FlatIndex(Index):
         self.bytes = vectors.nbytes
         size = len(vectors)
         parts = max(1, min(parts, size // _MIN_PART))
-        step = max(-(-size // parts // 8) * 8, 1)  # each part starts at a whole byte of the bitmap
+        step = 8 * max(1, math.ceil(size / parts / 8))  # parts start at whole bytes of a bitmap
         self._parts = [
-            _Part(self.vectors[start:][:step], start) for start in range(0, max(size, 1), step)
+            _Part(self.vectors[start : start + step], start)
+            for start in range(0, max(size, 1), step)
         ]
         self._executor = executor
 
-    def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
+    def search(
+        self, query: Float32, k: int, alive: Bitmap | None = None
+    ) -> tuple[Indices, Float32]:
         """Search all parts, the first in this thread."""
         checked = as_faiss(query, self.dimension)
-        if alive is not None and (share := share_of(alive, len(self))) > _MANY:
+        share = compute_share(alive, len(self))
+        if alive is not None and share > _MANY:
             more = math.ceil(2 * k / share)
-            places, scores = rescored(self, query, self._found(checked, more, None), more)
-            kept = alive[places // 8] >> (places % 8) & 1 == 1
+            candidates = self._search_parts(checked, more, None)
+            indices, scores = rescore(self, query, candidates, more)
+            kept = read_bits(alive, indices)
             if kept.sum() >= k:  # so that no other vector is among the best k
-                return places[kept][:k], scores[kept][:k]
-        return rescored(self, query, self._found(checked, k, alive), k)
+                return indices[kept][:k], scores[kept][:k]
+        return rescore(self, query, self._search_parts(checked, k, alive), k)
 
-    def _found(self, query: Float32, k: int, alive: Bitmap | None) -> Places:
-        """Return the places of the best k vectors of each part."""
+    def _search_parts(self, query: Float32, k: int, alive: Bitmap | None) -> Indices:
+        """Return the indices of the best k vectors of each part."""
         first, *others = self._parts
         if not others or self._executor is None:
             return np.concatenate([part.search(query, k, alive) for part in self._parts])
@@ -121,10 +129,11 @@ class FlatIndex(Index):
 
 
 class _Part:
-    """Vectors of consecutive places; FAISS gets a view, not a copy."""
+    """Consecutive vectors; FAISS gets a view, not a copy."""
 
     def __init__(self, vectors: Float16, start: int) -> None:
-        self._vectors, self.start = vectors, start
+        self._vectors = vectors
+        self._start = start
         self._index = faiss.IndexScalarQuantizer(
             vectors.shape[1], faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
         )
@@ -133,37 +142,46 @@ class _Part:
         self._index.codes = codes.create_view(memory, vectors.nbytes, codes().owner)
         self._index.ntotal = len(vectors)
 
-    def search(self, query: Float32, k: int, alive: Bitmap | None) -> Places:
+    def search(self, query: Float32, k: int, alive: Bitmap | None) -> Indices:
+        """Return the indices, in the whole array, of the best k vectors of the part."""
         k = min(k, len(self._vectors))
         if k <= 0:
             return np.empty(0, np.int64)
         make: Any = faiss.SearchParameters
-        params = None if alive is None else make(sel=selected(alive[self.start // 8 :]))
-        _, places = self._index.search(query, k, params=params)
-        found: Places = places[0][places[0] >= 0] + self.start
-        return found
+        params = None
+        if alive is not None:
+            params = make(sel=make_selector(alive[self._start // 8 :]))
+        _, found = self._index.search(query, k, params=params)
+        indices: Indices = found[0][found[0] >= 0] + self._start
+        return indices
 
 
-def selected(alive: Bitmap) -> Any:  # noqa: ANN401 - FAISS has no types for Python
-    """Return a FAISS selector of the places whose bit is set."""
+def make_selector(alive: Bitmap) -> Any:  # noqa: ANN401 - FAISS has no types for Python
+    """Return a FAISS selector of the vectors whose bit is set."""
     selector: Any = faiss.IDSelectorBitmap
     return selector(alive)
 
 
-def share_of(alive: Bitmap | None, size: int) -> float:
+def read_bits(bitmap: Bitmap, indices: Indices) -> NDArray[np.bool_]:
+    """Return whether the bit at each index is set."""
+    bits = bitmap[indices // 8] >> (indices % 8) & 1
+    return bits.astype(np.bool_)
+
+
+def compute_share(alive: Bitmap | None, size: int) -> float:
     """Return the share of vectors whose bit is set; 1 without a bitmap."""
     return 1.0 if alive is None else float(np.bitwise_count(alive).sum()) / max(size, 1)
 
 
-def rescored(index: Index, query: Float32, places: Places, k: int) -> tuple[Places, Float32]:
-    """Return the best k of the places by their scores in float64, and these scores."""
-    scores = index.vectors[places].astype(np.float64) @ query.astype(np.float64)
-    best = np.lexsort((places, -scores))[:k]
-    return places[best], scores[best].astype(np.float32)
+def rescore(index: Index, query: Float32, indices: Indices, k: int) -> tuple[Indices, Float32]:
+    """Return the k of these indices with the best scores in float64, and the scores."""
+    scores = index.vectors[indices].astype(np.float64) @ query.astype(np.float64)
+    best = np.lexsort((indices, -scores))[:k]
+    return indices[best], scores[best].astype(np.float32)
 
 
 def as_faiss(query: Float32, dimension: int) -> Float32:
-    """Return the query as FAISS expects it, (1, d); for NaN, FAISS would return places of -1."""
+    """Return the query as FAISS expects it, (1, d); for NaN, FAISS would return indices of -1."""
     if query.shape != (dimension,) or not np.isfinite(query).all():
         raise ValueError(f"a query must be a finite vector of {dimension} numbers")
     return np.ascontiguousarray(query, np.float32)[None]

@@ -12,11 +12,11 @@ from turnwise.service.pools.memory.flat import (
     Bitmap,
     FlatIndex,
     Index,
-    Places,
+    Indices,
     as_faiss,
-    rescored,
-    selected,
-    share_of,
+    compute_share,
+    make_selector,
+    rescore,
 )
 
 _MAX_LISTS = 1024  # more make building slow, and scanning a list of 4-bit codes is cheap
@@ -69,28 +69,31 @@ class IvfIndex(Index):
         """Number of lists."""
         return int(self.codes.nlist)
 
-    def search(self, query: Float32, k: int, alive: Bitmap | None = None) -> tuple[Places, Float32]:
+    def search(
+        self, query: Float32, k: int, alive: Bitmap | None = None
+    ) -> tuple[Indices, Float32]:
         """Search the nearest lists; if they hold too few vectors, or few are alive, search all.
 
         The fewer are alive, the further away are the best of them: more lists are read.
         """
-        share = share_of(alive, len(self))
+        share = compute_share(alive, len(self))
         if share < _FEW:
             return self._flat.search(query, k, alive)
-        found = self._found(query, k, alive, share)
-        if len(found) < min(k, len(self)):
+        indices = self._search_lists(query, k, alive, share)
+        if len(indices) < min(k, len(self)):
             return self._flat.search(query, k, alive)
-        return rescored(self, query, found, k)
+        return rescore(self, query, indices, k)
 
-    def _found(self, query: Float32, k: int, alive: Bitmap | None, share: float) -> Places:
-        """Return the places of the best codes, several times k of them."""
-        params: Any = faiss.SearchParametersIVF
+    def _search_lists(self, query: Float32, k: int, alive: Bitmap | None, share: float) -> Indices:
+        """Return the indices of the best codes, several times k of them."""
+        make: Any = faiss.SearchParametersIVF
         probes = min(round(self.probes / share**_SPREAD), self.lists)
-        chosen = params(nprobe=probes, sel=None if alive is None else selected(alive))
+        selector = None if alive is None else make_selector(alive)
+        params = make(nprobe=probes, sel=selector)
         wanted = min(max(self.short_list, 4 * k), len(self))
-        _, places = self.codes.search(as_faiss(query, self.dimension), wanted, params=chosen)
-        found: Places = places[0][places[0] >= 0]
-        return found
+        _, found = self.codes.search(as_faiss(query, self.dimension), wanted, params=params)
+        indices: Indices = found[0][found[0] >= 0]
+        return indices
 
 
 def build_ivf(
@@ -112,7 +115,7 @@ def build_ivf(
         if progress:
             progress(min(1.0, (start + _SLICE) / len(flat)))
     exact = [flat.search(query, 10)[1] for query in queries]
-    for short_list, probes in product(_SHORT_LISTS, _probes(codes.nlist)):
+    for short_list, probes in product(_SHORT_LISTS, _probe_counts(codes.nlist)):
         index = IvfIndex(flat, codes, probes=probes, short_list=short_list)
         index.recall = recall_at_10(index, queries, exact)
         if index.recall >= _RECALL:
@@ -148,7 +151,8 @@ def _list_count(size: int) -> int:
 
 
 def _train(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
-    n, dimension = len(flat), flat.dimension
+    n = len(flat)
+    dimension = flat.dimension
     n_lists = _list_count(n)
     lists = faiss.IndexIVFPQFastScan(
         faiss.IndexFlatIP(dimension),
@@ -159,13 +163,15 @@ def _train(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
         faiss.METRIC_INNER_PRODUCT,
     )
     lists.by_residual = False  # one table of distances a query, not one a list
-    lists.cp.niter, lists.cp.spherical = 8, True
+    lists.cp.niter = 8
+    lists.cp.spherical = True
     lists.cp.min_points_per_centroid = 1
     sample = np.random.default_rng(0).choice(n, min(n, _TRAINING_POINTS * n_lists), replace=False)
     lists.train(flat.vectors[np.sort(sample)].astype(np.float32))
     return lists
 
 
-def _probes(lists: int) -> list[int]:
+def _probe_counts(lists: int) -> list[int]:
+    """Return the numbers of probed lists to try, in increasing order."""
     steps = [step << power for power in range(2, 9) for step in (2, 3)]
     return [*(step for step in steps if step < lists), lists]

@@ -372,7 +372,7 @@ class LocalPool(Pool):
         def work() -> Contents:
             after = contents.after(edits, self._workers.flat) if edits else contents
             if after.base.index.kind == "ivf" and len(after) <= self.exact_limit:
-                return after.merged(self._workers.flat)
+                return after.merge(self._workers.flat)
             return after
 
         return await self._workers.edit(work)

@@ -59,7 +59,7 @@ def needs_index(pool: "LocalPool") -> bool:
     contents = pool.contents
     if len(contents) <= max(pool.exact_limit, _MIN_INDEXED) or not pool.may_be_indexed:
         return False
-    return contents.base.index.kind == "flat" or contents.is_loose
+    return contents.base.index.kind == "flat" or contents.is_due
 
 
 async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) -> None:
@@ -88,7 +88,7 @@ async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) ->
             saved = files.read(pool.key, fingerprint, base)
             if saved:
                 return contents.with_base_index(saved)
-        return contents.merged(train)
+        return contents.merge(train)
 
     lists = 2 * len(pool.contents) * code_bytes(pool.encoder.dimension)  # they grow by doubling
     await pool.replace_index(build, pool.contents.bytes_merged + lists)

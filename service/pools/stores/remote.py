@@ -365,7 +365,7 @@ class RemoteView:
         """Return the scores, as the sample of the pool says."""
         candidates = self.size
         if where:
-            matching = int(np.bitwise_count(self.sample.matching(where)).sum())
+            matching = int(np.bitwise_count(self.sample.match(where)).sum())
             candidates = round(candidates * matching / max(1, len(self.sample.candidates)))
         return self.sample.moments.spread(query, max(2, candidates))
 

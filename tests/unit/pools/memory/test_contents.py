@@ -83,12 +83,12 @@ def test_any_sequence_of_edits_and_merges_gives_what_a_dict_gives(
         model = {name: n for name, n in model.items() if name not in removed} | upserts
         if how != "join":  # with the next one
             contents, waiting = contents.after(waiting, FlatIndex), []
-            contents = contents.merged(FlatIndex) if how == "merge" else contents
+            contents = contents.merge(FlatIndex) if how == "merge" else contents
             agree(contents, model)
 
 
 def test_earlier_contents_do_not_change() -> None:
-    before = contents_of({"a": 1, "b": 2}).merged(FlatIndex)
+    before = contents_of({"a": 1, "b": 2}).merge(FlatIndex)
     middle = before.after([edit_of({"a": 3}, [])], FlatIndex)
     after = middle.after([edit_of({"c": 4}, ["a"])], FlatIndex)
     agree(before, {"a": 1, "b": 2})
@@ -99,7 +99,7 @@ def test_earlier_contents_do_not_change() -> None:
 def test_a_large_overlay_is_merged_into_the_base() -> None:
     many = {str(number): number % 50 for number in range(1001)}
     contents = contents_of(many)
-    assert (contents.loose, len(contents.base.candidates)) == (0, 1001)
+    assert (contents.unmerged, len(contents.base.candidates)) == (0, 1001)
     agree(contents.after([edit_of({}, list(map(str, range(900))))], FlatIndex), {
         name: n for name, n in many.items() if int(name) >= 900
     })  # fmt: skip
@@ -109,21 +109,21 @@ def test_few_edits_leave_the_base_as_it_is() -> None:
     before = contents_of({str(number): number % 50 for number in range(1001)})
     after = before.after([edit_of({"new": 1}, ["0"])], FlatIndex)
     assert after.base is before.base
-    assert after.loose == 2
+    assert after.unmerged == 2
 
 
 def test_the_overlay_of_a_large_pool_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents_of({str(number): number % 50 for number in range(12_000)})
     removed = edit_of({}, list(map(str, range(1100))))
-    assert before.after([removed], FlatIndex).loose == 1100  # of 1200: a tenth
-    monkeypatch.setattr("turnwise.service.pools.memory.contents.MAX_LOOSE", 1050)
-    assert before.after([removed], FlatIndex).loose == 0
+    assert before.after([removed], FlatIndex).unmerged == 1100  # of 1200: a tenth
+    monkeypatch.setattr("turnwise.service.pools.memory.contents._MAX_UNMERGED", 1050)
+    assert before.after([removed], FlatIndex).unmerged == 0
 
 
 def test_vectors_in_one_array_are_not_copied() -> None:
     before = contents_of({"a": 1, "b": 2})
     assert before.vectors() is before.overlay.index.vectors
-    merged = before.merged(FlatIndex)
+    merged = before.merge(FlatIndex)
     assert merged.vectors() is merged.base.index.vectors
     assert np.shares_memory(merged.vectors(), before.vectors())
 
@@ -134,10 +134,10 @@ def test_an_approximate_index_stays_until_another_is_built() -> None:
     def build(vectors: Float16) -> object:
         return build_ivf(FlatIndex(vectors), queries)
 
-    contents = contents_of({str(n): n % 50 for n in range(1500)}).merged(build)  # type: ignore[arg-type]
+    contents = contents_of({str(n): n % 50 for n in range(1500)}).merge(build)  # type: ignore[arg-type]
     after = contents.after([edit_of({}, list(map(str, range(1400))))], FlatIndex)
     assert after.base.index.kind == "ivf"
-    assert after.is_loose
+    assert after.is_due
     agree(after, {str(n): n % 50 for n in range(1400, 1500)})
 
 
@@ -218,7 +218,7 @@ def test_an_unknown_id_is_an_error() -> None:
 
 
 def test_texts_of_the_pool_have_vectors() -> None:
-    contents = contents_of({"a": 1, "b": 2}).merged(FlatIndex)
+    contents = contents_of({"a": 1, "b": 2}).merge(FlatIndex)
     contents = contents.after([edit_of({"c": 3}, [])], FlatIndex)
     encoded = contents.encoded(["3", "1", "7"])
     assert {text: vector.tobytes() for text, vector in encoded.items()} == {
@@ -237,15 +237,15 @@ def numbered(count: int, first: int = 0) -> Edit:
 def test_the_spread_is_that_of_the_scores_of_the_larger_segment(larger: str) -> None:
     contents = Contents.empty(8).after([numbered(300)], FlatIndex)
     if larger == "base":
-        contents = contents.merged(FlatIndex).after([numbered(20, 1000)], FlatIndex)
+        contents = contents.merge(FlatIndex).after([numbered(20, 1000)], FlatIndex)
     segment = contents.base if larger == "base" else contents.overlay
     assert contents.larger is segment
-    assert not segment.knows_moments
+    assert not segment.has_moments
     query = unit_vectors(1, 8, seed=7)[0]
     spread = contents.spread(query)
     scores = segment.index.vectors.astype(np.float64) @ query
     assert spread == pytest.approx((scores.mean(), scores.std(), len(contents)), abs=1e-5)
-    assert segment.knows_moments
+    assert segment.has_moments
     left = contents.after([Edit([], np.empty((0, 8), np.float16), ["0", "2"])], FlatIndex)
     assert left.spread(query).candidates == len(contents) - 2
     even = left.spread(query, Filter.of({"even": True}))

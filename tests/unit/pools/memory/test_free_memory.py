@@ -15,7 +15,7 @@ from tests.unit.pools.conftest import StartReplica, patch_records, unit_vectors,
 from turnwise.service.errors import NotEnoughMemory, PoolNotReady
 from turnwise.service.pools import Candidate, following, pool
 from turnwise.service.pools.memory import free_memory, upkeep
-from turnwise.service.pools.memory.contents import Contents, Edit, joined
+from turnwise.service.pools.memory.contents import Contents, Edit, join_edits
 from turnwise.service.pools.memory.flat import FlatIndex
 from turnwise.service.pools.memory.free_memory import Memory, available_memory
 
@@ -188,7 +188,7 @@ def peak_of(work: Callable[[], object]) -> int:
 def test_edits_are_joined_by_one_copy_of_their_vectors() -> None:
     edits = [edit_of(range(N)), edit_of(range(100, N + 100), 1)]
     size = 2 * D * (N + 100)
-    assert size <= peak_of(lambda: joined(edits)) < 1.8 * size
+    assert size <= peak_of(lambda: join_edits(edits)) < 1.8 * size
 
 
 def test_a_whole_log_becomes_a_base_without_a_copy() -> None:

@@ -145,7 +145,7 @@ async def test_an_index_is_trained_again_when_many_candidates_have_changed(
     one = await with_pool(start, *MANY, exact_limit=1000)
     await until(lambda: one.info().index == "ivf")
     await one.upsert(*(Candidate(f"again {n}", text) for n, text in enumerate(MANY)))
-    await until(lambda: one.info().index == "ivf" and one.view().contents.loose == 0)
+    await until(lambda: one.info().index == "ivf" and one.view().contents.unmerged == 0)
     assert trainings == [1100, 2200]
 
 

@@ -202,7 +202,7 @@ class FollowedPools:
         if newest:
             key = await self.directory.resolve(name)
         else:
-            key = self.names.resolve(name, self._has_read)
+            key = self.resolve(name)
         if key not in self.in_memory:
             key = await self.look_up(name)
             if key in self.in_memory:
@@ -212,6 +212,10 @@ class FollowedPools:
         if pool.state != "ready":
             await self.background.wait(("read", key), FIRST_READ_SECONDS)
         return pool
+
+    def resolve(self, name: PoolKey) -> PoolKey:
+        """Return the pool that a name stands for here."""
+        return self.names.resolve(name, self._has_read)
 
     async def look_up(self, name: PoolKey) -> PoolKey:
         """Return the pool of a name in Redis, which is open now if this replica can serve it.

@@ -31,7 +31,7 @@ MakeFlat = Callable[[Float16], FlatIndex]
 
 _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
-_MAX_UNMERGED = 20_000
+MAX_UNMERGED = 20_000
 """Limit for a pool of any size, since a search scans the overlay and an edit copies it."""
 _ENTRY = 100
 """Bytes of a candidate's entries in the tuple of a base and in its dictionary by id."""
@@ -454,7 +454,7 @@ def _count_bytes(candidates: Iterable[Candidate]) -> int:
 
 def _merge_limit(base: int) -> int:
     """Return how many candidates may stay unmerged with a base of this size."""
-    return max(_MIN_OVERLAY, min(base // _OVERLAY_SHARE, _MAX_UNMERGED))
+    return max(_MIN_OVERLAY, min(base // _OVERLAY_SHARE, MAX_UNMERGED))
 
 
 def _gather(parts: Sequence[tuple[Float16, Sequence[int] | Indices]]) -> Float16:

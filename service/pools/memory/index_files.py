@@ -54,7 +54,7 @@ class IndexFiles:
 
         The indexes of earlier models are removed, except those of the last one.
         """
-        folder = self._pool_folder(key) / fingerprint
+        folder = self.folder_of(key) / fingerprint
         try:
             with create_folder(folder) as new_folder:
                 faiss.write_index(index.codes, str(new_folder / _LISTS))
@@ -78,7 +78,7 @@ class IndexFiles:
 
         Returns None if the saved index is of other vectors, is damaged, or does not exist.
         """
-        folder = self._pool_folder(key) / fingerprint
+        folder = self.folder_of(key) / fingerprint
         if not (folder / _MANIFEST).exists():
             return None
         try:
@@ -100,9 +100,10 @@ class IndexFiles:
 
     def remove(self, key: PoolKey) -> None:
         """Remove the indexes of a pool."""
-        shutil.rmtree(self._pool_folder(key), ignore_errors=True)
+        shutil.rmtree(self.folder_of(key), ignore_errors=True)
 
-    def _pool_folder(self, key: PoolKey) -> Path:
+    def folder_of(self, key: PoolKey) -> Path:
+        """Return the folder of a pool's indexes, which has one for each fingerprint."""
         return self._folder / key.namespace / key.name
 
 

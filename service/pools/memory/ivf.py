@@ -109,11 +109,11 @@ def build_ivf(
             data than the vectors, whose own recall would be too high.
         progress: Called with the share of the vectors that are in their lists.
     """
-    codes = _train(flat)
-    for start in range(0, len(flat), _SLICE):
-        codes.add(flat.vectors[start : start + _SLICE].astype(np.float32))
+    codes = train_lists(flat)
+    for start in range(0, len(flat), SLICE):
+        codes.add(flat.vectors[start : start + SLICE].astype(np.float32))
         if progress:
-            progress(min(1.0, (start + _SLICE) / len(flat)))
+            progress(min(1.0, (start + SLICE) / len(flat)))
     exact = [flat.search(query, 10)[1] for query in queries]
     for short_list, probes in product(_SHORT_LISTS, _probe_counts(codes.nlist)):
         index = IvfIndex(flat, codes, probes=probes, short_list=short_list)
@@ -150,7 +150,8 @@ def _list_count(size: int) -> int:
     return max(1, min(_MAX_LISTS, int(2 * size**0.5)))
 
 
-def _train(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
+def train_lists(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
+    """Return empty lists that were trained on a sample of the vectors."""
     n = len(flat)
     dimension = flat.dimension
     n_lists = _list_count(n)

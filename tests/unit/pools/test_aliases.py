@@ -31,7 +31,7 @@ def stands(replica: Replica, name: str = "shop") -> str | None:
     """The pool that a name stands for on a replica."""
     with suppress(PoolNotFound):
         followed = replica.followed
-        return followed.get(followed.names.resolve(PoolKey("n", name), followed._has_read)).key.name
+        return followed.get(followed.resolve(PoolKey("n", name))).key.name
     return None
 
 

@@ -116,7 +116,7 @@ def test_the_overlay_of_a_large_pool_is_limited(monkeypatch: pytest.MonkeyPatch)
     before = contents_of({str(number): number % 50 for number in range(12_000)})
     removed = edit_of({}, list(map(str, range(1100))))
     assert before.after([removed], FlatIndex).unmerged == 1100  # of 1200: a tenth
-    monkeypatch.setattr("turnwise.service.pools.memory.contents._MAX_UNMERGED", 1050)
+    monkeypatch.setattr("turnwise.service.pools.memory.contents.MAX_UNMERGED", 1050)
     assert before.after([removed], FlatIndex).unmerged == 0
 
 

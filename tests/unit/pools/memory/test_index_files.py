@@ -40,13 +40,13 @@ def built(vectors: Float16) -> IvfIndex:
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The sizes of the pools for which lists are trained."""
-    train, sizes = ivf._train, list[int]()
+    train, sizes = ivf.train_lists, list[int]()
 
     def count(flat: FlatIndex) -> object:
         sizes.append(len(flat))
         return train(flat)
 
-    monkeypatch.setattr(ivf, "_train", count)
+    monkeypatch.setattr(ivf, "train_lists", count)
     return sizes
 
 

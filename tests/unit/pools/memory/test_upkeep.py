@@ -271,7 +271,8 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     waiting = asyncio.Event()
     monkeypatch.setattr(upkeep, "asyncio", SimpleNamespace(sleep=lambda _: waiting.wait()))
     await redis.delete(FOLDING)
-    folding = asyncio.create_task(upkeep.fold(one.followed.get(KEY), one.followed._workers))
+    workers = Workers(1)
+    folding = asyncio.create_task(upkeep.fold(one.followed.get(KEY), workers))
     await until_locked(redis)
     read = partial(one.followed.records.read, PoolKey("n", "p"))
     log = await read(behind.position)
@@ -471,7 +472,7 @@ async def test_a_pool_whose_index_cannot_be_built_is_searched_exactly(
         tried += 1
         raise RuntimeError("the clusters are empty")
 
-    monkeypatch.setattr(ivf, "_train", fail)
+    monkeypatch.setattr(ivf, "train_lists", fail)
     one = await with_pool(start, *MANY, exact_limit=1000)
     await until(lambda: "the clusters are empty" in caplog.text)
     await until(lambda: one.followed.ready)
@@ -502,7 +503,7 @@ async def test_an_index_build_does_not_restore_the_contents_of_a_dropped_pool(
     await one.pools.drop("n", "p")
     await one.create()
     await one.upsert("Another.")
-    read, former = PoolRecords.read, two.followed.here(KEY)
+    read, former = PoolRecords.read, two.followed.get(KEY)
     building: list[asyncio.Task[None]] = []
 
     async def build_meanwhile(self: PoolRecords, *args: Any) -> Log | None:  # noqa: ANN401

@@ -455,7 +455,7 @@ async def test_a_pool_moves_while_it_is_edited(
     await one.create()
     await one.upsert(*(f"Reply {n}." for n in range(30)))
     assert (await two.find()).store == "local"
-    lists = [replica.followed.opener.files._of(PoolKey("n", "p")) for replica in (one, two)]
+    lists = [replica.followed.opener.files.folder_of(PoolKey("n", "p")) for replica in (one, two)]
     for folder in lists:
         folder.mkdir(parents=True)
     held = two.view()
@@ -504,7 +504,8 @@ async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
 
 
 def store_of(replica: Replica) -> CandidateStore:
-    return cast(CandidateStore, replica.followed.opener._store)
+    (store,) = filter(None, map(replica.followed.opener.engine, get_args(StoreName)))
+    return store
 
 
 @any_engine

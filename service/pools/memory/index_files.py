@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 import faiss
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from turnwise.models.files import create_folder
 from turnwise.service.pools.files.snapshot import File, described
@@ -94,6 +94,9 @@ class IndexFiles:
                 short_list=manifest.short_list,
                 recall=manifest.recall,
             )
+        except ValidationError:
+            _log.warning("pools: the kept index of pool %s is of another release", key)
+            return None
         except (OSError, ValueError, RuntimeError) as error:
             _log.warning("pools: the kept index of pool %s cannot be used: %s", key, error)
             return None

@@ -220,7 +220,7 @@ def test_an_unknown_id_is_an_error() -> None:
 def test_texts_of_the_pool_have_vectors() -> None:
     contents = contents_of({"a": 1, "b": 2}).merge(FlatIndex)
     contents = contents.after([edit_of({"c": 3}, [])], FlatIndex)
-    encoded = contents.encoded(["3", "1", "7"])
+    encoded = contents.find_vectors(["3", "1", "7"])
     assert {text: vector.tobytes() for text, vector in encoded.items()} == {
         text: VECTORS[int(text)].tobytes() for text in ("3", "1")
     }

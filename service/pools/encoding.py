@@ -19,8 +19,10 @@ Progress = Callable[[int, int], None]
 
 _SLICE = 256
 """Texts that are given to the queue at once."""
-_CONTEXTS, _UTTERANCES = 128, 4
-"""How many contexts `drawn_contexts` draws, and of how many utterances each."""
+_CONTEXTS = 128
+"""Number of contexts that `draw_contexts` draws."""
+_UTTERANCES = 4
+"""Number of utterances of such a context."""
 
 
 class PoolEncoder(Protocol):
@@ -54,7 +56,8 @@ class RunningQueries:
 
     def __init__(self, encoder: "CachedEncoder") -> None:
         self._encoder = encoder
-        self.name, self.fingerprint = encoder.name, encoder.fingerprint
+        self.name = encoder.name
+        self.fingerprint = encoder.fingerprint
         self.dimension = encoder.dimension
 
     async def candidates(self, texts: Sequence[str]) -> Float32:
@@ -63,7 +66,7 @@ class RunningQueries:
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
         """Return the running queries of contexts drawn at random."""
-        drawn = drawn_contexts(texts)
+        drawn = draw_contexts(texts)
         relations = [Relation.OTHER, Relation.SAME]
         said = [(text, relations[turn % 2]) for each in drawn for turn, text in enumerate(each)]
         paired = self._encoder.kind.paired
@@ -78,10 +81,10 @@ class RunningQueries:
         return np.stack(summed)
 
 
-def drawn_contexts(texts: Sequence[str]) -> list[list[str]]:
+def draw_contexts(texts: Sequence[str]) -> list[list[str]]:
     """Return contexts of texts drawn at random; equal texts give equal contexts."""
     drawn = np.random.default_rng(0).integers(len(texts), size=(_CONTEXTS, _UTTERANCES))
-    return [[texts[place] for place in places] for places in drawn.tolist()]
+    return [[texts[index] for index in indices] for indices in drawn.tolist()]
 
 
 async def encode_candidates(
@@ -118,13 +121,13 @@ async def encode_unknown(
     )
     encoded = await encode_candidates(encoder, unknown, progress)
 
-    def assembled() -> Float16:
+    def assemble() -> Float16:
         known.update(zip(unknown, encoded, strict=True))
         if len(unknown) == len(texts):
             return encoded
-        made = np.empty((len(texts), encoder.dimension), np.float16)
-        for row, text in enumerate(texts):
-            made[row] = known[text]
-        return made
+        vectors = np.empty((len(texts), encoder.dimension), np.float16)
+        for index, text in enumerate(texts):
+            vectors[index] = known[text]
+        return vectors
 
-    return await workers.edit(assembled)
+    return await workers.edit(assemble)

@@ -175,7 +175,7 @@ class _Parser:
             return self._conditions(tuple(name.split(".")), value, loc)
         if not isinstance(value, list) or not value:
             raise InvalidRequest.field("should be a list of at least one filter", *loc)
-        parts = [self.filter(one, (*loc, place), depth + 1) for place, one in enumerate(value)]
+        parts = [self.filter(one, (*loc, index), depth + 1) for index, one in enumerate(value)]
         return Combined(cast("Literal['all', 'any', 'none']", name), tuple(parts))
 
     def _conditions(
@@ -207,14 +207,14 @@ class _Parser:
         if name == "in":
             if not isinstance(given, list) or not given:
                 raise InvalidRequest.field("should be a list of at least one value", *loc)
-            wanted = [self._value(one, (*loc, place)) for place, one in enumerate(given)]
+            wanted = [self._value(one, (*loc, index)) for index, one in enumerate(given)]
             return Among.of(path, wanted)
         if name == "not":
             return Combined("none", (Among.of(path, [self._value(given, loc)]),))
         conditions = ", ".join(_CONDITIONS)
         inner = ".".join(str(part) for part in loc[-2:])
         raise InvalidRequest.field(
-            f"is no condition ({conditions}); for a field inside of an object write '{inner}'", *loc
+            f"is not a condition ({conditions}); for a field inside an object write '{inner}'", *loc
         )
 
     def _value(self, value: object, loc: tuple[str | int, ...]) -> Value:
@@ -245,21 +245,20 @@ def _finite(value: _ValueT, loc: tuple[str | int, ...]) -> _ValueT:
     return value
 
 
-def values_at(found: Any, path: Sequence[str]) -> list[Any]:  # noqa: ANN401 - any JSON
-    """Return the values at a path, an item each for a list."""
-    for step, name in enumerate(path):
-        if isinstance(found, list):
-            return [value for item in found for value in values_at(item, path[step:])]
-        if not isinstance(found, dict) or name not in found:
-            return []
-        found = found[name]
-    if isinstance(found, list):
-        return [value for item in found for value in values_at(item, ())]
-    return [found]
+def values_at(value: Any, path: Sequence[str]) -> list[Any]:  # noqa: ANN401 - any JSON
+    """Return the values at a path; a list stands for each of its items."""
+    if isinstance(value, list):
+        return [inner for item in value for inner in values_at(item, path)]
+    if not path:
+        return [value]
+    name, *rest = path
+    if not isinstance(value, dict) or name not in value:
+        return []
+    return values_at(value[name], rest)
 
 
 def _key(value: object) -> object:
-    """Return what is equal for equal JSON values: `true` is not 1, but 1 is 1.0."""
+    """Return a key that is equal for equal JSON values: `true` is not 1, but 1 is 1.0."""
     if isinstance(value, str | int | float | bool) or value is None:
         return (_kind(value), value)
     return None  # an object equals no value

@@ -10,7 +10,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.roles import candidate_inputs
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
-from turnwise.service.pools.encoding import drawn_contexts
+from turnwise.service.pools.encoding import draw_contexts
 
 if TYPE_CHECKING:  # loads torch
     from turnwise.models.pairwise import PairwiseModel
@@ -47,7 +47,7 @@ class Pairwise:
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
         """Return the vectors (m, d) of random contexts."""
-        contexts = drawn_contexts(texts)
+        contexts = draw_contexts(texts)
         inputs = candidate_inputs(text for context in contexts for text in context)
         embeddings = await self._encoder.encode(inputs, Priority.BULK)
         parts = embeddings.reshape(len(contexts), -1, embeddings.shape[1])

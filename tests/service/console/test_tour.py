@@ -468,7 +468,7 @@ def test_filters_of_the_turns_and_of_the_session_hold_and_wrong_ones_say_why(
     expect(ids).to_have_count(6)
     where, carried = console.page.locator("#where"), console.page.locator("#session-where")
     enter(where, '{"topic": {"like": "even"}}')
-    expect(console.page.get_by_role("alert")).to_contain_text("topic, like: is no condition")
+    expect(console.page.get_by_role("alert")).to_contain_text("topic, like: is not a condition")
     expect(where).to_have_attribute("aria-invalid", "true")
     enter(where, '{"topic": "even"}')
     expect(ids).to_have_count(4)

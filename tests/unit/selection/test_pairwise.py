@@ -10,7 +10,7 @@ from turnwise.models.roles import EncoderKind
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools.encoding import drawn_contexts
+from turnwise.service.pools.encoding import draw_contexts
 from turnwise.service.selection.pairwise import Pairwise
 
 pytestmark = pytest.mark.anyio
@@ -27,4 +27,4 @@ async def test_recall_is_measured_on_contexts_of_a_pool_s_own_texts(
     texts = [f"Reply {number}." for number in range(20)]
     found = await Pairwise(model, cached, timeout=PATIENCE).sample_queries(texts)
     await queue.drain(PATIENCE)
-    assert found == pytest.approx(model.encode_contexts(drawn_contexts(texts)), abs=1e-5)
+    assert found == pytest.approx(model.encode_contexts(draw_contexts(texts)), abs=1e-5)

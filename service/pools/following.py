@@ -378,6 +378,8 @@ class FollowedPools:
                 self._begin_upkeep(pool)
         except PoolMoved:
             await self.look_up(pool.key)
+        finally:
+            self._awaited.update(self._is_current)
 
     def _begin_upkeep(self, pool: Pool) -> None:
         """Begin the background tasks that a pool needs."""

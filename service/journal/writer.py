@@ -67,7 +67,7 @@ class Journal:
         try:
             self._queue.put_nowait((copy_context(), line))  # for the ids in log lines
         except Full:
-            self._lost("queue_full")
+            self._count_lost("queue_full")
 
     def close(self) -> None:
         """Write what waits, and close the file; a disk that hangs is not waited for long."""
@@ -93,7 +93,7 @@ class Journal:
             data = dump(redacted(line, self._redact) if self._redact else line)
         except Exception as error:  # whatever a hook raises costs its line
             _log.error("the redaction hook failed, a line of the journal is lost", exc_info=error)
-            self._lost("not_redacted")
+            self._count_lost("not_redacted")
             return
         try:
             self._files.append(data)
@@ -101,14 +101,14 @@ class Journal:
             if not self._failing:
                 _log.error("the journal cannot be written, its lines are lost: %s", error)
             self._failing = True
-            self._lost("disk")
+            self._count_lost("disk")
             return
         if self._failing:
             _log.warning("the journal is written again")
         self._failing = False
         self._metrics.journal_lines.inc()
 
-    def _lost(self, reason: Unwritten) -> None:
+    def _count_lost(self, reason: Unwritten) -> None:
         self._metrics.journal_lines_lost.labels(reason).inc()
 
 

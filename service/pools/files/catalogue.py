@@ -74,10 +74,13 @@ class Catalogue:
             TurnwiseError: There are no candidates, a pattern matches no file, or no installed
                 package can open a URL.
         """
-        files = [file for pattern in patterns for file in _expanded(pattern)]
+        files = [file for pattern in patterns for file in _expand_pattern(pattern)]
         # Two texts in 10^8 have the same 64 bits with a probability of 0.0003.
         pairs = np.fromiter(
-            ((_number(row.candidate.id), _digest(row.candidate)) for row in _rows(files)),
+            (
+                (_hash_text(row.candidate.id), _hash_candidate(row.candidate))
+                for row in _rows(files)
+            ),
             np.dtype((np.uint64, 2)),
         ).astype(np.uint64, copy=False)
         if not len(pairs):
@@ -88,7 +91,7 @@ class Catalogue:
         earlier = first[group]
         differ = np.flatnonzero(digests[earlier] != digests)
         if differ.size:
-            raise _shared_id(files, int(earlier[differ[0]]), int(differ[0]))
+            raise _shared_id_error(files, int(earlier[differ[0]]), int(differ[0]))
         return cls(files, digests, earlier != np.arange(len(ids)))
 
     def __len__(self) -> int:
@@ -122,7 +125,7 @@ def url_errors(url: str) -> Iterator[None]:
         raise TurnwiseError(f"'{url}' cannot be opened: {error}") from None
 
 
-def _expanded(pattern: str) -> list[str]:
+def _expand_pattern(pattern: str) -> list[str]:
     if "*" not in pattern and "://" not in pattern:
         return [pattern]
     with url_errors(pattern):
@@ -188,7 +191,7 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             rows = (row for batch in batches for row in batch.to_pylist())
             for number, row in enumerate(rows, 1):
                 if isinstance(row.get("metadata"), str):
-                    row["metadata"] = _parsed(row["metadata"], f"{path}, row {number}")
+                    row["metadata"] = _parse_metadata(row["metadata"], f"{path}, row {number}")
                 yield number, row
     except pa.ArrowException as error:
         raise DataError(f"not Parquet: {error}", str(path)) from error
@@ -196,7 +199,7 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(error.strerror or str(error), str(path)) from error
 
 
-def _parsed(metadata: str, place: str) -> object:
+def _parse_metadata(metadata: str, place: str) -> object:
     try:
         return json.loads(metadata)
     except (ValueError, RecursionError) as error:
@@ -223,15 +226,15 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             raise DataError(f"not CSV: {error}", str(path), reader.reader.line_num) from error
 
 
-def _number(text: str) -> int:
+def _hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def _digest(candidate: Candidate) -> int:
-    return _number("\0".join((candidate.id, candidate.text, sorted_json(candidate.metadata))))
+def _hash_candidate(candidate: Candidate) -> int:
+    return _hash_text("\0".join((candidate.id, candidate.text, sorted_json(candidate.metadata))))
 
 
-def _shared_id(files: Sequence[str], earlier: int, later: int) -> DataError:
+def _shared_id_error(files: Sequence[str], earlier: int, later: int) -> DataError:
     """Return the error for two different candidates at two places that share an id."""
     rows = _rows(files)
     one, *_, other = islice(rows, earlier, later + 1)

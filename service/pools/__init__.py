@@ -1,7 +1,9 @@
-"""Candidate pools: in the memory of each replica, or in a candidate store beside them.
+"""Candidate pools: in the memory of each replica, or in a candidate store.
 
 - `following` (`FollowedPools`): the pools of this replica, which follow Redis; `pool` (`Pool`): one
   of them; `view` (`PoolView`): one version of it, as a request searches it.
+- `opening`: makes pools; `names`: names and aliases; `growth`: the limit of a namespace; `awaited`:
+  the pools that readiness waits for.
 - `candidate`, `filter`, `encoding`: candidates, conditions on their metadata, their vectors.
 - `redis`: the log of a pool in Redis, the names of all pools, and aliases.
 - `memory`: a pool in memory, its contents and indexes.

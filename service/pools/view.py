@@ -26,7 +26,10 @@ INLINE = 4000
 
 
 class PoolView(Protocol):
-    """What a request needs of a pool. Methods raise StoreUnavailable if its store is away."""
+    """One version of a pool, as a request searches it.
+
+    Methods raise StoreUnavailable if the candidate store of the pool does not answer.
+    """
 
     @property
     def name(self) -> str:
@@ -113,6 +116,6 @@ class LocalView:
         yield await self.workers.build(lambda: (contents.candidates(), contents.vectors()))
 
     async def _evaluate(self, where: Filter | None) -> None:
-        """Find out which candidates a filter matches; stop where nobody waits for it any more."""
+        """Evaluate a new filter in a thread; stop when no request waits for it any more."""
         if where and not self.contents.has_evaluated(where):
             await self.workers.in_turns(self.contents.evaluate(where))

@@ -69,6 +69,7 @@ async def _serve(server: "Server", listener: socket.socket) -> None:
         # Every part is stopped, except a thread that loads or converts the model. A normal exit
         # would wait for it.
         _log.info("stopped")
+        logging.shutdown()  # writes the last lines
         os._exit(0)
 
 

@@ -7,9 +7,14 @@ an exception, whose text may quote its input, is written with its type and trace
 import json
 import logging
 import sys
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from queue import Full, Queue
+from threading import Thread
+from time import monotonic, sleep
 from traceback import format_tb
+from typing import TextIO
 
 from turnwise.service.observe.tracing import trace_id
 
@@ -18,6 +23,9 @@ request_id: ContextVar[str] = ContextVar("request_id")
 namespace: ContextVar[str] = ContextVar("namespace")
 """The namespace that this context works for: in log lines, and for its share of the encoder."""
 
+_QUEUED_LINES = 10_000
+_FLUSH_SECONDS = 1.0
+
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
@@ -25,18 +33,77 @@ def configure_logs(level: str, *, text: bool) -> None:
     """Send all loggers to standard error: Turnwise from `level` on, libraries from warnings on.
 
     The audit log is complete at any level. A terminal gets plain text instead of JSON.
+    A thread writes to anything else, so that the service goes on if nobody reads the log.
 
     Args:
         level: Name of the lowest level to log, such as "info".
         text: Whether exceptions are written with their texts, which may quote utterances.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PlainFormatter(text) if sys.stderr.isatty() else JsonFormatter(text))
+    handler: logging.Handler
+    if sys.stderr.isatty():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(PlainFormatter(text))
+    else:
+        handler = QueueingHandler(sys.stderr)
+        handler.setFormatter(JsonFormatter(text))
     least = getattr(logging, level.upper())
     logging.basicConfig(handlers=[handler], level=max(least, logging.WARNING), force=True)
     logging.getLogger("turnwise").setLevel(least)
     logging.getLogger("turnwise.audit").setLevel(logging.INFO)
     logging.captureWarnings(True)
+
+
+class QueueingHandler(logging.Handler):
+    """Writes lines to a stream in a thread; drops and counts those that do not fit its queue."""
+
+    def __init__(self, stream: TextIO, size: int = _QUEUED_LINES) -> None:
+        """Start the thread.
+
+        Args:
+            stream: The stream to write to. It may block.
+            size: Lines that may wait.
+        """
+        super().__init__()
+        self._stream = stream
+        self._lines: Queue[str] = Queue(size)
+        self._dropped = 0
+        Thread(target=self._write_lines, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue a line. If lines were dropped before it, say first how many."""
+        try:
+            if self._dropped:
+                self._lines.put_nowait(self.format(_dropped_lines(self._dropped)))
+                self._dropped = 0
+            self._lines.put_nowait(self.format(record))
+        except Full:
+            self._dropped += 1
+
+    def flush(self) -> None:
+        """Wait until the lines are written, at most a second."""
+        end = monotonic() + _FLUSH_SECONDS
+        while self._lines.unfinished_tasks and monotonic() < end:
+            sleep(0.001)
+
+    def _write_lines(self) -> None:
+        while True:
+            line = self._lines.get()
+            with suppress(OSError, ValueError):  # a stream that is closed
+                self._stream.write(f"{line}\n")
+                self._stream.flush()
+            self._lines.task_done()
+
+
+def _dropped_lines(count: int) -> logging.LogRecord:
+    return logging.makeLogRecord(
+        {
+            "name": "turnwise.log",
+            "levelno": logging.WARNING,
+            "levelname": "WARNING",
+            "msg": f"{count} log lines were dropped, because nobody read the log",
+            "dropped": count,
+        }
+    )
 
 
 class _Formatter(logging.Formatter):

@@ -1,14 +1,21 @@
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from datetime import datetime, timedelta
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from turnwise.service.observe.logs import configure_logs, request_id
+from turnwise.service.observe.logs import (
+    JsonFormatter,
+    QueueingHandler,
+    configure_logs,
+    request_id,
+)
 
 SAID = "my booking number is 4417"
 
@@ -37,6 +44,7 @@ def configured(level: str = "info", *, text: bool = False) -> io.StringIO:
 
 
 def events(stream: io.StringIO) -> list[dict[str, Any]]:
+    logging.getLogger().handlers[0].flush()
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -123,3 +131,26 @@ def test_a_terminal_gets_plain_words() -> None:
     first, second = stream.getvalue().splitlines()
     assert first.endswith("  ready")
     assert second.endswith("  warning: odd")
+
+
+def test_a_log_that_nobody_reads_stops_nobody_and_dropped_lines_are_counted() -> None:
+    reading, writing = os.pipe()
+    stream = os.fdopen(writing, "w")
+    handler = QueueingHandler(stream, size=10)
+    handler.setFormatter(JsonFormatter(text=False))
+    logger = logging.Logger("turnwise")
+    logger.addHandler(handler)
+    for _ in range(100):
+        logger.info("x" * 8000)  # more than a pipe holds
+    lines: list[dict[str, Any]] = []
+    with os.fdopen(reading) as log:
+        reader = Thread(target=lambda: lines.extend(map(json.loads, log)))
+        reader.start()
+        handler.flush()
+        logger.info("after")
+        handler.flush()
+        stream.close()
+        reader.join()
+    (dropped,) = [line["dropped"] for line in lines if "dropped" in line]
+    assert len(lines) - 2 + dropped == 100
+    assert lines[-1]["message"] == "after"

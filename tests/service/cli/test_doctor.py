@@ -10,6 +10,7 @@ import redis as blocking
 
 from tests.service.conftest import Examined
 from tests.support.messages import REPLIES
+from tests.support.redis_keys import pool_key
 from tests.support.service import Ended, Live, Turnwise
 from turnwise.models.roles import EncoderKind
 from turnwise.service.redis import private as private_redis
@@ -56,8 +57,8 @@ def test_damaged_pools_and_one_of_a_model_that_the_settings_lack(
     with blocking.Redis.from_url(live.redis_url) as redis:
         for part in ("chunk", "log"):
             live.fill(pool=part)
-            assert redis.delete(*redis.keys(f"tw:pool:{{default/{part}}}:{part}*"))
-        redis.hset("tw:pool:{default/default}:meta", "encoder", "pairwise")
+            assert redis.delete(*redis.keys(pool_key("default", part, f"{part}*")))
+        redis.hset(pool_key("default", "default", "meta"), "encoder", "pairwise")
     found = examined()
     for part in ("chunk", "log"):
         finding = found[f"pool default/{part}"]

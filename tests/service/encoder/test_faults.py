@@ -18,6 +18,7 @@ import torch
 from tests.support.clock import move_clock
 from tests.support.messages import DIALOGUE, REPLIES, posts, problem, scores
 from tests.support.oracle import Oracle
+from tests.support.redis_keys import session_key
 from tests.support.service import Held, Launch, Live
 from tests.support.talk import Talk
 from tests.support.waiting import eventually
@@ -248,7 +249,7 @@ def test_a_clock_that_jumps_loses_nothing_and_holds_up_nobody(
     assert (posts[1]["at"] - posts[0]["at"]) == pytest.approx(jump, abs=600)
     with blocking.Redis.from_url(redis_url) as redis:
         for name in ("meta", "posts", "second"):
-            assert 86_000 < redis.ttl(f"tw:session:{{default/s}}:{name}") <= 86_400
+            assert 86_000 < redis.ttl(session_key("default", "s", name)) <= 86_400
     assert live.ready
     for each in (talk, again):
         each.check(live)

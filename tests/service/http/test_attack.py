@@ -12,6 +12,7 @@ import httpx
 import pytest
 import redis as blocking
 
+from tests.support.redis_keys import session_key
 from tests.support.redis_server import RedisServer
 from tests.support.service import Launch, Live, api_key
 from tests.support.waiting import eventually
@@ -181,7 +182,9 @@ def test_names_that_would_leave_their_namespace_are_refused(
             url = httpx.URL(str(tenants.http.base_url), raw_path=path.encode())
             response = tenants.http.request(method, url, json=TURN if method == "POST" else {})
             assert check_refusal(response, name)[0]["loc"][0] == "path", name
-    late = {b"tw:session:{ann/hers}:first"}  # her own turn's, which is written when it is idle
+    late = {
+        session_key("ann", "hers", "first").encode()
+    }  # her own turn's, which is written when it is idle
     assert set(_shared_server.command("KEYS", "*")) - before <= late
     for name in ("ann", "bob/x", "*", "ann}", "", "..", "ann\tbob"):
         refused = tenants.http.get("/pools", headers={"Turnwise-Namespace": name})

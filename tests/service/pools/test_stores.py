@@ -14,6 +14,7 @@ from redis import Redis
 from tests.service.conftest import Examined
 from tests.support.messages import problem
 from tests.support.milvus import MilvusServer
+from tests.support.redis_keys import pool_key
 from tests.support.service import Launch, Live
 from tests.support.waiting import eventually
 from turnwise.service.pools.stores import milvus
@@ -167,7 +168,7 @@ def test_doctor_names_collections_that_no_pool_stands_for(
     assert found[far].found == "version 1, 6 candidates in milvus, recall not measured"
     assert (found["store"].grade, left in found["store"].found) == ("warn", True)
     with Redis.from_url(live.redis_url) as redis:
-        used = redis.hget(f"tw:pool:{{{live.namespace}/far}}:meta", "collection").decode()
+        used = redis.hget(pool_key(live.namespace, "far", "meta"), "collection").decode()
     assert used not in found["store"].found
     away = examined(store_url="milvus://127.0.0.1:1", redis_url=live.redis_url)
     assert (away["store"].grade, away[far].grade) == ("fail", "fail")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.messages import REPLIES
 from tests.support.oracle import Oracle
+from tests.support.redis_keys import pool_key, session_key
 from tests.support.redis_server import RedisServer, free_port
 from tests.support.service import InNamespace, Launch
 from tests.support.talk import Talk
@@ -106,7 +107,7 @@ def test_turns_land_once_while_their_slot_moves(
     for number, talk in enumerate((*talks, talks[0])):
         talk.turn(one)
         talk.turn(two)
-        move = Move(nodes, f"tw:session:{{default/{talk.session}}}:meta")
+        move = Move(nodes, session_key("default", talk.session, "meta"))
         talk.try_turn(one, f"Begun {number}.")
         move.carry(move.source.keys(move.slot)[0])
         talk.try_turn(two, f"Halfway {number}.")
@@ -162,7 +163,7 @@ def test_a_pool_is_edited_while_its_slot_moves(launch: Launch, nodes: list[Node]
         return answer.is_success
 
     size = live.get("/pools/default")["size"]
-    move = Move(nodes, "tw:pool:{default/default}:meta")
+    move = Move(nodes, pool_key("default", "default", "meta"))
     edit()
     move.carry()
     edit()

@@ -11,6 +11,7 @@ from redis.asyncio.connection import SSLConnection
 
 from tests.support.messages import REPLIES
 from tests.support.oracle import Oracle
+from tests.support.redis_keys import session_key
 from tests.support.redis_server import RedisServer, free_port
 from tests.support.service import Launch, Live
 from tests.support.talk import Talk
@@ -109,7 +110,7 @@ def test_a_primary_that_stood_still_gets_nothing_more(
         talk.turn(live)
     eventually(lambda: live.ready)
     talk.check(live)
-    assert watched.replica.command("LLEN", "tw:session:{default/s}:posts") == len(talk.said)
+    assert watched.replica.command("LLEN", session_key("default", "s", "posts")) == len(talk.said)
 
 
 @pytest.mark.anyio

@@ -11,6 +11,7 @@ import redis as blocking
 
 from tests.support.messages import REPLIES, posts, problem, write_lines
 from tests.support.oracle import Oracle
+from tests.support.redis_keys import pool_key
 from tests.support.redis_server import RedisServer, free_port
 from tests.support.service import Launch, Live
 from tests.support.talk import Talk
@@ -277,7 +278,7 @@ def test_a_service_whose_default_pool_is_damaged_starts_so_that_it_can_be_mended
     file = write_lines(tmp_path / "replies.jsonl", {"text": "Good morning"})
     launch(default_pool=file)
     with blocking.Redis.from_url(redis_url) as redis:
-        redis.unlink(*redis.keys("tw:pool:{default/default}:chunk:*"))
+        redis.unlink(*redis.keys(pool_key("default", "default", "chunk:*")))
     live = launch(default_pool=file)
     assert live.ready
     assert live.get("/pools/default")["state"] == "damaged"
@@ -304,7 +305,7 @@ def test_a_part_of_a_pool_that_redis_dropped_is_missed_not_passed_over(
     for lost in losses:
         one.fill(pool=lost)
         with blocking.Redis.from_url(redis_url) as redis:
-            assert redis.unlink(*redis.keys(f"tw:pool:{{default/{lost}}}:{lost}*"))
+            assert redis.unlink(*redis.keys(pool_key("default", lost, f"{lost}*")))
     two = launch()
     eventually(lambda: two.ready)
     assert {lost: search(two, lost) for lost in losses} == losses

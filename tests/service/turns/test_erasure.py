@@ -7,6 +7,7 @@ import redis as blocking
 from typer.testing import CliRunner
 
 from tests.support.messages import wrong
+from tests.support.redis_keys import session_key
 from tests.support.service import Launch, Live, with_replies
 from turnwise import Client
 from turnwise.service.cli.main import app
@@ -78,11 +79,11 @@ def test_the_command_counts_what_it_deletes(live: Live, client: Client) -> None:
 def test_a_deletion_takes_what_redis_left_of_a_session(live: Live, client: Client) -> None:
     live.turn("u99", "user", "My name is Ada.")
     with blocking.Redis.from_url(live.redis_url) as redis:
-        redis.delete(f"tw:session:{{{live.namespace}/u99}}:meta")
+        redis.delete(session_key(live.namespace, "u99", "meta"))
         page = client.delete_sessions("u9")
         while page.cursor:
             page = client.delete_sessions("u9", page.cursor)
-        assert redis.keys(f"tw:session:{{{live.namespace}/u99}}*") == []
+        assert redis.keys(session_key(live.namespace, "u99", "*")) == []
 
 
 @pytest.mark.parametrize(

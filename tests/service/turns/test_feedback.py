@@ -6,6 +6,7 @@ import pytest
 import redis as blocking
 
 from tests.support.messages import problem
+from tests.support.redis_keys import session_key
 from tests.support.service import Launch, Live
 from tests.support.waiting import eventually
 from turnwise.service.sessions import feedback
@@ -96,7 +97,7 @@ def test_an_undone_turn_leaves_no_feedback(live: Live) -> None:
 @pytest.mark.parametrize("path", [f"/sessions/{SESSION}", "/sessions?prefix=s"])
 def test_a_deleted_session_leaves_no_feedback(live: Live, path: str) -> None:
     give(live, offered(live)[0], "chosen")
-    keys = f"tw:session:{{{live.namespace}/{SESSION}}}:*"
+    keys = session_key(live.namespace, SESSION, "*")
     with blocking.Redis.from_url(live.redis_url) as redis:
         expiry = {redis.ttl(key) for key in redis.keys(keys)}
         assert max(expiry) - min(expiry) <= 1

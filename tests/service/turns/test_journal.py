@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from tests.support.clock import move_clock
 from tests.support.messages import REPLIES
+from tests.support.redis_keys import session_key
 from tests.support.service import InNamespace, Launch, Live, Turnwise
 from tests.support.waiting import eventually
 from turnwise.models.data import read_dialogues
@@ -136,7 +137,7 @@ def test_what_was_deleted_is_not_exported_and_is_compacted(
         live.turn(session, "user", f"I am {session}.", respond=False)
     with blocking.Redis.from_url(live.redis_url) as redis:  # of a replica whose clock is ahead
         for session in ("u2", "v1"):
-            redis.hincrby(f"tw:session:{{default/{session}}}:meta", "version", 10**9)
+            redis.hincrby(session_key("default", session, "meta"), "version", 10**9)
     for session in ("u2", "v1"):
         live.turn(session, "user", "I go on.", respond=False)
     assert live.http.delete("/sessions/s").is_success

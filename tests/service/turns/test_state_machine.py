@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 
 from tests.support.messages import REPLIES, scores
 from tests.support.oracle import Oracle
+from tests.support.redis_keys import session_key
 from tests.support.redis_server import RedisServer
 from tests.support.service import Launch, Live
 from tests.support.waiting import eventually
@@ -102,11 +103,11 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(part=st.sampled_from(["first", "second", "other_first", "other_second"]))
     def lose_vectors(self, part: str) -> None:
-        self.redis.command("UNLINK", f"tw:session:{{default/{self.name}}}:{part}")
+        self.redis.command("UNLINK", session_key("default", self.name, part))
 
     @rule()
     def lose_rows(self) -> None:
-        self.redis.command("HDEL", f"tw:session:{{default/{self.name}}}:meta", "rows", "rows_of")
+        self.redis.command("HDEL", session_key("default", self.name, "meta"), "rows", "rows_of")
 
     @rule()
     def lose_scripts(self) -> None:

@@ -10,6 +10,7 @@ import redis as blocking
 
 from tests.support.messages import DIALOGUE, REPLIES, Said, problem, scores, wrong
 from tests.support.oracle import Oracle
+from tests.support.redis_keys import session_key
 from tests.support.service import Launch, Live, with_and_without_heads
 from tests.support.waiting import PATIENCE, eventually, in_event_loop
 from turnwise.models.card import CARD
@@ -17,7 +18,7 @@ from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
 from turnwise.service.pools import Candidate
 from turnwise.service.selection.idle import IdleEncoding
-from turnwise.service.sessions.store import SessionStore
+from turnwise.service.sessions.store import SessionKey, SessionStore
 
 ALL = len(REPLIES)
 
@@ -144,9 +145,9 @@ def test_a_long_session_that_must_be_encoded_again_scores_as_before(
     asked = {"aggregation": "mean", "top_k": ALL, "respond": True}
     live.say("s", said[:-1], respond=False)
     with blocking.Redis.from_url(live.redis_url) as redis:  # as if it had lost all but the posts
-        key = f"tw:session:{{{live.namespace}/s}}"
-        redis.delete(f"{key}:first", f"{key}:second")
-        redis.hdel(f"{key}:meta", "rows", "rows_of")
+        meta, first, second = SessionKey(live.namespace, "s").keys("meta", "first", "second")
+        redis.delete(first, second)
+        redis.hdel(meta, "rows", "rows_of")
     answer = live.turn("s", *said[-1], **asked)
     assert scores(answer) == pytest.approx(expected(oracle, said), rel=2e-3)
     goal = ("user", "Thank you")
@@ -209,7 +210,7 @@ def test_a_service_that_stops_finishes_its_idle_work(
     own = launch()
     own.fill()
     own.turn("s", "user", "One")
-    first = f"tw:session:{{{own.namespace}/s}}:first"
+    first = session_key(own.namespace, "s", "first")
     with blocking.Redis.from_url(own.redis_url) as redis:
         own.stop()
         assert redis.llen(first) == 1
@@ -221,7 +222,7 @@ def test_a_first_vector_in_the_cache_is_written_with_its_turn(own: Live) -> None
     eventually(lambda: written() == 1)
     own.turn("t", "user", "One")
     with blocking.Redis.from_url(own.redis_url) as redis:
-        assert redis.llen(f"tw:session:{{{own.namespace}/t}}:first") == 1
+        assert redis.llen(session_key(own.namespace, "t", "first")) == 1
     assert written() == 1
 
 
@@ -249,17 +250,17 @@ def test_a_session_of_version_0_1_goes_on(live: Live, oracle: Oracle) -> None:
     """It has no kept rows, but a list of all rows, which nothing reads."""
     asked = {"aggregation": "mean", "top_k": ALL, "respond": True}
     live.say("s", DIALOGUE[:4], **asked)
-    key = f"tw:session:{{{live.namespace}/s}}"
+    meta, rows, everything = SessionKey(live.namespace, "s").keys("meta", "rows", "*")
     with blocking.Redis.from_url(live.redis_url) as redis:
-        assert redis.hdel(f"{key}:meta", "rows", "rows_of") == 2
-        redis.rpush(f"{key}:rows", b"x")
+        assert redis.hdel(meta, "rows", "rows_of") == 2
+        redis.rpush(rows, b"x")
         encoded = live.encoded()
         said = [*DIALOGUE[:4], ("bot", f"Nobody else says {live.namespace}.")]
         answer = live.turn("s", *said[-1], **asked)
         assert sum(encoded().values()) == 1
         assert scores(answer) == pytest.approx(expected(oracle, said), abs=1e-3)
         assert live.http.delete("/sessions/s").is_success
-        assert redis.keys(f"{key}:*") == []
+        assert redis.keys(everything) == []
 
 
 def test_two_clients_on_one_session_both_land(live: Live, oracle: Oracle) -> None:

@@ -6,6 +6,7 @@ from time import time
 import pytest
 from redis.asyncio import Redis
 
+from tests.support.redis_keys import pool_key
 from tests.support.waiting import until
 from tests.unit.pools.conftest import StartReplica, patch_records, some
 from turnwise.service.errors import NamespaceFull
@@ -104,7 +105,7 @@ async def test_a_pool_of_an_earlier_release_shows_what_is_stored(
 ) -> None:
     one = await start()
     await one.fill("q", "One.")
-    await redis.hdel("tw:pool:{n/q}:meta", "size")
+    await redis.hdel(pool_key("n", "q", "meta"), "size")
     two = await start()
     assert [info.size for info in await two.pools.list("n")] == [1]
 

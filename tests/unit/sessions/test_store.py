@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
+from tests.support.redis_keys import session_key
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import ROWS_KEPT, KeptRows
 from turnwise.service.errors import StateUnavailable
@@ -27,6 +28,11 @@ pytestmark = pytest.mark.anyio
 
 D = 384
 KEY = SessionKey("shop", "s-1")
+
+
+def key_of(part: str) -> str:
+    """The key of a part of the session."""
+    return session_key(*KEY, part)
 
 
 def vectors(count: int, seed: int = 0) -> Float32:
@@ -115,9 +121,9 @@ async def test_without_rows_of_this_release_the_vectors_are_read_to_compute_them
     await write(sessions, 3)
     for field, value in stored.items():
         if value is None:
-            await redis.hdel("tw:session:{shop/s-1}:meta", field)
+            await redis.hdel(key_of("meta"), field)
         else:
-            await redis.hset("tw:session:{shop/s-1}:meta", field, value)
+            await redis.hset(key_of("meta"), field, value)
     session, _ = await sessions.read(KEY)
     assert session
     assert session.rows is None
@@ -128,11 +134,11 @@ async def test_rows_of_other_utterances_are_not_used(redis: Redis) -> None:
     """A replica of version 0.1 changes a session and leaves the rows that it does not know."""
     sessions = store(redis)
     await write(sessions, 3)
-    await redis.rpush("tw:session:{shop/s-1}:second", vectors(1).astype(np.float16).tobytes())
+    await redis.rpush(key_of("second"), vectors(1).astype(np.float16).tobytes())
     assert (await read(sessions)).rows is None
-    await redis.rpop("tw:session:{shop/s-1}:second")
+    await redis.rpop(key_of("second"))
     assert (await read(sessions)).rows
-    await redis.hincrby("tw:session:{shop/s-1}:meta", "epoch", 1)
+    await redis.hincrby(key_of("meta"), "epoch", 1)
     assert (await read(sessions)).rows is None
 
 
@@ -210,7 +216,7 @@ async def test_lists_are_cut_to_what_is_kept(redis: Redis) -> None:
 async def test_vectors_that_redis_evicted_are_missing_not_wrong(redis: Redis, lost: str) -> None:
     sessions = store(redis)
     before = await write(sessions, 3)
-    await redis.delete(f"tw:session:{{shop/s-1}}:{lost}")
+    await redis.delete(key_of(lost))
     after = await read(sessions)
     assert not await sessions.commit(KEY, before, turn(before))  # nothing lands behind a gap
     assert after.turns == before.turns
@@ -227,7 +233,7 @@ async def test_answers_and_feedback_of_turns_that_redis_evicted_go_too(
     assert await sessions.commit(KEY, None, change)
     feedback = FeedbackStore(redis, Metrics())
     await feedback.add(KEY, 1, FeedbackRequest(candidate="r1", event="shown"))
-    await redis.delete(f"tw:session:{{shop/s-1}}:{lost}")
+    await redis.delete(key_of(lost))
     base, _ = await sessions.read(KEY, idempotency_key="k" * 64)
     assert await sessions.commit(KEY, base, turn(base))
     assert (await sessions.read(KEY, idempotency_key="k" * 64))[1] is None
@@ -254,7 +260,7 @@ async def test_the_bytes_of_answers_are_bounded_and_the_newest_is_kept(redis: Re
         assert await sessions.commit(KEY, session, replace(turn(session), answered=answered))
         session, newest = await sessions.read(KEY, idempotency_key=f"{number:064}")
         assert newest == answered
-        kept = await redis.lrange("tw:session:{shop/s-1}:answers", 0, -1)
+        kept = await redis.lrange(key_of("answers"), 0, -1)
         assert sum(map(len, kept)) <= ANSWER_BYTES_KEPT or len(kept) == 1
         assert len(kept) == [1, 2, 2, 1, 1, 2, 3][number]
 
@@ -274,11 +280,11 @@ async def test_two_models_keep_their_vectors_and_a_third_takes_the_older_place(
     assert after.rows
     of_one = await read(one)
     assert (of_one.complete, len(of_one.first), len(of_one.turns)) == (3, 2, 4)
-    await redis.pexpire("tw:session:{shop/s-1}:second", 50_000)  # it was used longer ago
+    await redis.pexpire(key_of("second"), 50_000)  # it was used longer ago
     base = await read(three)
     assert await three.commit(KEY, base, replace(whole, keep_turns=4, rows=None))
     assert [(await read(each)).complete for each in (one, two, three)] == [0, 4, 4]
-    assert 0 < await redis.pttl("tw:session:{shop/s-1}:other_second") <= 100_000
+    assert 0 < await redis.pttl(key_of("other_second")) <= 100_000
     assert await three.delete(KEY)
     assert await redis.keys("*") == []
 
@@ -288,12 +294,12 @@ async def test_a_model_that_is_not_used_loses_its_vectors(redis: Redis) -> None:
     session = await write(one, 2)
     assert await one.put_b1(KEY, session, session.epoch, 1, vectors(1)[0])
     for part in ("first", "second"):
-        await redis.expire(f"tw:session:{{shop/s-1}}:{part}", 7)
+        await redis.expire(key_of(part), 7)
     assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
-    assert [await redis.ttl(f"tw:session:{{shop/s-1}}:{part}") for part in ("first", "second")] == [
+    assert [await redis.ttl(key_of(part)) for part in ("first", "second")] == [
         7, 7,
     ]  # fmt: skip
-    assert await redis.ttl("tw:session:{shop/s-1}:other_second") == 100
+    assert await redis.ttl(key_of("other_second")) == 100
 
 
 @pytest.mark.parametrize("changing", ["f", "g"])
@@ -301,7 +307,7 @@ async def test_vectors_of_changed_utterances_leave_every_model(redis: Redis, cha
     await write(store(redis), 3)
     two = store(redis, model="g")
     assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
-    await redis.rpush("tw:session:{shop/s-1}:rows", *"abc")  # of version 0.1
+    await redis.rpush(key_of("rows"), *"abc")  # of version 0.1
     sessions, none = store(redis, model=changing), vectors(0)
     session = await read(sessions)
     undo = Change(session.epoch + 1, "bot", 2, [], 0, none, 2, none, None, unchanged=2)
@@ -309,7 +315,7 @@ async def test_vectors_of_changed_utterances_leave_every_model(redis: Redis, cha
     for model in "fg":
         after = await read(store(redis, model=model))
         assert (after.complete, after.rows, len(after.turns)) == (2, None, 2)
-    assert await redis.llen("tw:session:{shop/s-1}:rows") == 2
+    assert await redis.llen(key_of("rows")) == 2
 
 
 async def test_an_earlier_release_does_not_know_of_the_second_place(redis: Redis) -> None:
@@ -318,7 +324,7 @@ async def test_an_earlier_release_does_not_know_of_the_second_place(redis: Redis
     two = store(redis, model="g")
     assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
     assert (await read(two)).complete == 4
-    await redis.hincrby("tw:session:{shop/s-1}:meta", "epoch", 1)
+    await redis.hincrby(key_of("meta"), "epoch", 1)
     assert not await two.put_b1(KEY, session, session.epoch + 1, 0, vectors(1)[0])
     session = await read(two)
     assert (session.complete, session.prefix) == (0, "other_")

@@ -3,6 +3,7 @@
 import pytest
 from qdrant_client import AsyncQdrantClient
 
+from tests.support.redis_keys import pool_key
 from tests.unit.pools.conftest import patch_records
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.doctor.pools import examine_pools
@@ -46,7 +47,7 @@ async def test_a_pool_that_is_deleted_meanwhile_is_no_fault(
     original = getattr(PoolRecords, method)
 
     async def after_deletion(records: PoolRecords, *args: object) -> object:
-        await redis.delete("tw:pool:{n/p}:meta")
+        await redis.delete(pool_key("n", "p", "meta"))
         return await original(records, *args)
 
     patch_records(monkeypatch, method, after_deletion)

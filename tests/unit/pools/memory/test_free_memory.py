@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
+from tests.support.redis_keys import pool_key
 from tests.support.waiting import until
 from tests.unit.pools.conftest import StartReplica, patch_records, unit_vectors, with_pool
 from turnwise.service.errors import NotEnoughMemory, PoolNotReady
@@ -113,7 +114,7 @@ async def test_a_pool_that_is_larger_than_expected_is_given_up_before_memory_is_
     start: StartReplica, redis: Redis, free: Free, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = await with_pool(start, *(Candidate.of(text, None, LARGE) for text in MANY))
-    await redis.hset("tw:pool:{n/p}:meta", "bytes", 0)  # as old releases left it
+    await redis.hset(pool_key("n", "p", "meta"), "bytes", 0)  # as old releases left it
     free(3 << 20)
     two = await start()
     await until(lambda: "reading pool 'p' needs 4 MB of memory" in caplog.text)

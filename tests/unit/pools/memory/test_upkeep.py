@@ -14,6 +14,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from tests.support.redis_keys import pool_key
 from tests.support.waiting import until
 from tests.unit.pools.conftest import (
     MANY,
@@ -38,11 +39,11 @@ from turnwise.service.pools.redis.values import NOWHERE, Log, PoolKey, Position
 pytestmark = pytest.mark.anyio
 
 KEY = PoolKey("n", "p")
-META, LOG, FOLDING = (f"tw:pool:{{n/p}}:{name}" for name in ("meta", "log", "fold"))
+META, LOG, FOLDING = (pool_key("n", "p", name) for name in ("meta", "log", "fold"))
 
 
 async def chunks_of(redis: Redis) -> list[bytes]:
-    return [key async for key in redis.scan_iter("tw:pool:{n/p}:chunk:*")]
+    return [key async for key in redis.scan_iter(pool_key("n", "p", "chunk:*"))]
 
 
 async def expiring(redis: Redis) -> int:

@@ -3,23 +3,39 @@
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from turnwise.models.errors import DataError
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.wire.pools import candidate_lines
+from turnwise.service.wire.pools import UploadedCandidate, candidate_lines
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _OBJECT = 64
 """Bytes of a candidate's own object."""
 
 
+class Learned(NamedTuple):
+    """An example that feedback added."""
+
+    text: str
+    at: float
+    """Unix seconds."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
     """A text that may be said next.
+
+    Attributes:
+        id: Unique in a pool.
+        text: The text.
+        metadata_json: A JSON object without white space; empty for an empty object.
+        examples: Utterances of another speaker after which the candidate fits.
+        group: The answer of which it is a wording; None for an answer of its own.
+        learned: Examples that feedback added, oldest first.
 
     The metadata stay JSON until they are needed, because nested objects take up to 40 times as many
     bytes as their JSON.
@@ -28,7 +44,9 @@ class Candidate:
     id: str
     text: str
     metadata_json: bytes = b""
-    """A JSON object without white space; empty for an empty object."""
+    examples: tuple[str, ...] = ()
+    group: str | None = None
+    learned: tuple[Learned, ...] = ()
 
     @classmethod
     def of(
@@ -36,10 +54,40 @@ class Candidate:
         text: str,
         id: str | None = None,  # noqa: A002 - the field's name
         metadata: Mapping[str, Any] | None = None,
+        *,
+        examples: Iterable[str] = (),
+        group: str | None = None,
+        learned: Iterable[Learned] = (),
     ) -> Self:
         """Return a candidate; an id that is left out is derived from the text."""
         derived = id or hashlib.sha256(text.encode()).hexdigest()[:16]
-        return cls(derived, text, _compact(metadata) if metadata else b"")
+        packed = _compact(metadata) if metadata else b""
+        return cls(derived, text, packed, tuple(examples), group, tuple(learned))
+
+    @classmethod
+    def uploaded(cls, candidate: UploadedCandidate) -> Self:
+        """Return the candidate of an upload."""
+        return cls.of(
+            candidate.text,
+            candidate.id,
+            candidate.metadata,
+            examples=dict.fromkeys(candidate.examples),
+            group=candidate.group,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return the candidate as a line of a file; what it lacks is left out."""
+        record: dict[str, Any] = {"id": self.id, "text": self.text, "metadata": self.metadata}
+        if self.examples:
+            record["examples"] = list(self.examples)
+        if self.group is not None:
+            record["group"] = self.group
+        return record
+
+    @property
+    def all_examples(self) -> tuple[str, ...]:
+        """The examples, then the learned ones."""
+        return (*self.examples, *(each.text for each in self.learned))
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -51,19 +99,27 @@ class Candidate:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the id, the text and the metadata."""
-        return len(self.id.encode()) + len(self.text.encode()) + len(self.metadata_json)
+        """Bytes of the texts and the metadata, without vectors."""
+        texts = (self.id, self.text, self.group or "", *self.all_examples)
+        return sum(len(text.encode()) for text in texts) + len(self.metadata_json)
 
     @property
     def memory(self) -> int:
         """Bytes of memory that the candidate takes, without the dictionaries that lead to it."""
-        return _OBJECT + sum(map(sys.getsizeof, (self.id, self.text, self.metadata_json)))
+        values = (self.id, self.text, self.metadata_json, self.examples, *self.all_examples)
+        return _OBJECT + sum(map(sys.getsizeof, values))
 
     def __eq__(self, other: object) -> bool:
         """Return whether ids, texts and JSON are equal: `true` is not 1, and 1 is not 1.0."""
         if not isinstance(other, Candidate):
             return NotImplemented
-        if (self.id, self.text) != (other.id, other.text):
+        if (self.id, self.text, self.examples, self.group, self.learned) != (
+            other.id,
+            other.text,
+            other.examples,
+            other.group,
+            other.learned,
+        ):
             return False
         if self.metadata_json == other.metadata_json:
             return True
@@ -97,13 +153,13 @@ def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def read_candidates(path: Path) -> list[Candidate]:
-    """Return the candidates of a JSON Lines file: `text`, and optionally `id` and `metadata`.
+    """Return the candidates of a JSON Lines file; only `text` is required.
 
     Raises:
         DataError: The file cannot be read, a line is not a candidate, or two different candidates
             share an id.
     """
-    candidates = [Candidate.of(c.text, c.id, c.metadata) for c in candidate_lines(path)]
+    candidates = [Candidate.uploaded(each) for each in candidate_lines(path)]
     try:
         distinct(candidates)
     except InvalidRequest as error:

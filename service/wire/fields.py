@@ -38,6 +38,8 @@ CandidateId = Annotated[
     ),
 ]
 """One line of text. `.` and `..` are rejected because they change the path of a URL."""
+GroupName = CandidateId
+"""Name of a group of candidates."""
 Speaker = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=64, pattern=_SOMETHING),
@@ -51,6 +53,8 @@ Offset = Annotated[float, Field(ge=-1e3, le=1e3, allow_inf_nan=False), BeforeVal
 Count = Annotated[int, Field(ge=1), BeforeValidator(_number)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
 RerankerName = Literal["ioi", "cross_encoder"]
+Wordings = Literal["best", "all"]
+"""Whether an answer lists the best wording of each group, or all of them."""
 Repeat = StrictBool | Literal["last", "near"]
 EncoderName = Literal["default", "pairwise"]
 """The encoder of a pool: the model that encodes sessions, or the pairwise model."""

@@ -14,6 +14,7 @@ from turnwise.service.wire.fields import (
     CandidateId,
     Count,
     EncoderName,
+    GroupName,
     Name,
     Offset,
     Share,
@@ -28,6 +29,8 @@ NDJSON = "application/x-ndjson"
 
 PoolState = Literal["ready", "loading", "encoding", "damaged", "unread", "other_model"]
 
+MOST_EXAMPLES = 32
+"""Examples of a candidate, those that were learned included."""
 _MOST_LEVELS = 100
 """Deepest nesting of metadata. Answers nest it a few levels deeper, and JSON parsers accept 200."""
 
@@ -40,6 +43,11 @@ class UploadedCandidate(Value):
     """By default derived from the text, so that a pool holds the same text once."""
     metadata: dict[str, Any] = Field(default_factory=dict)
     """Returned with the candidate; it does not change the score."""
+    examples: list[Text] = Field(default=[], max_length=MOST_EXAMPLES)
+    """Utterances of another speaker after which the candidate fits. A turn that says something
+    similar finds the candidate by them."""
+    group: GroupName | None = None
+    """The answer of which the candidate is a wording. An answer lists one wording of a group."""
 
     @field_validator("metadata")
     @classmethod
@@ -152,7 +160,7 @@ class Edited:
     version: int
     upserted: int
     unchanged: int
-    """Uploaded candidates that the pool already held with the same text and metadata."""
+    """Uploaded candidates that the pool already held with equal fields."""
     size: int
 
 
@@ -188,6 +196,13 @@ class PoolVersion(Value):
     version: int
 
 
+class Matched(Value):
+    """What found a candidate, if its own text did not."""
+
+    example: str
+    """The example of the candidate that is most similar to the newest utterance."""
+
+
 class Selected(Value):
     """A selected candidate of a pool."""
 
@@ -195,6 +210,10 @@ class Selected(Value):
     text: str
     score: float
     metadata: dict[str, Any]
+    group: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The answer of which it is a wording."""
+    matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The example that found it, where that says more for the candidate than its text."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
     """One for each utterance of the context, oldest first; they add up to the score."""
 
@@ -216,7 +235,7 @@ class SearchAnswer(Value):
 
 
 def candidate_lines(path: Path) -> Iterator[UploadedCandidate]:
-    """Yield the candidates of a JSON Lines file: `text`, optionally `id` and `metadata`.
+    """Yield the candidates of a JSON Lines file; only `text` is required.
 
     Raises:
         DataError: The file cannot be read, or a line is not a candidate.

@@ -17,6 +17,7 @@ from turnwise.service.wire.fields import (
     Text,
     Value,
     Weight,
+    Wordings,
     either,
     given,
 )
@@ -100,6 +101,8 @@ class RankRequest(OptionalContext, Aggregated):
     repeat: Repeat = True
     """Which replies that the responder has said may be ranked: `last` leaves out those of its last
     utterance, false those of the whole session, `near` also replies close to these, true none."""
+    wordings: Wordings = "best"
+    """Whether to return the best wording of each group of the pool, or `all` of them."""
     diversity: Share = 0.0
     """How much candidates of the pool must differ from each other, as for a turn."""
     goals: list[Goal] = Field(default=[])

@@ -17,6 +17,7 @@ from turnwise.service.wire.fields import (
     Speaker,
     Text,
     Value,
+    Wordings,
     given,
 )
 from turnwise.service.wire.filters import Where
@@ -41,6 +42,8 @@ class TurnRequest(Aggregated):
     repeat: Repeat = "last"
     """Which replies that the responder has said may be offered: `last` leaves out those of its last
     utterance, false those of the whole session, `near` also replies close to these, true none."""
+    wordings: Wordings = "best"
+    """Whether to return the best wording of each group, or `all` of them."""
     exclude: list[CandidateId] = Field(default=[])
     """Ids of candidates that must not be returned."""
     diversity: Share = 0.0

@@ -8,13 +8,13 @@ export interface components {
          * @description The pool that an alias points at.
          */
         AliasRequest: {
-            /** To */
-            to: string;
             /**
              * Expected
              * @description The pool that the alias should point at now; another one is a conflict. By default any.
              */
             expected?: string | null;
+            /** To */
+            to: string;
         };
         /**
          * Alive
@@ -32,6 +32,11 @@ export interface components {
          * @description An utterance to avoid.
          */
         Avoided: {
+            /**
+             * Speaker
+             * @description The speaker who would say it; by default the responder.
+             */
+            speaker?: string | null;
             /** Text */
             text: string;
             /**
@@ -39,11 +44,6 @@ export interface components {
              * @description Candidates whose reachability of it (eq. 4 of C3L) is this or more are rejected.
              */
             threshold: number;
-            /**
-             * Speaker
-             * @description The speaker who would say it; by default the responder.
-             */
-            speaker?: string | null;
         };
         /**
          * Document
@@ -58,25 +58,20 @@ export interface components {
          * @description The result of an edit.
          */
         Edited: {
-            /** Version */
-            version: number;
-            /** Upserted */
-            upserted: number;
-            /** Unchanged */
-            unchanged: number;
             /** Size */
             size: number;
+            /** Unchanged */
+            unchanged: number;
+            /** Upserted */
+            upserted: number;
+            /** Version */
+            version: number;
         };
         /**
          * Feedback
          * @description An event that a session keeps.
          */
         Feedback: {
-            /**
-             * Turn
-             * @description The turn that offered the candidate.
-             */
-            turn: number;
             /** Candidate */
             candidate: string;
             /**
@@ -84,13 +79,18 @@ export interface components {
              * @enum {string}
              */
             event: "shown" | "chosen" | "edited" | "rejected";
-            /** Text */
-            text: string | null;
             /**
              * Rank
              * @description The candidate's place among those that the turn offered, from 1.
              */
             rank: number;
+            /** Text */
+            text: string | null;
+            /**
+             * Turn
+             * @description The turn that offered the candidate.
+             */
+            turn: number;
         };
         /**
          * FeedbackRequest
@@ -113,12 +113,47 @@ export interface components {
             text?: string | null;
         };
         /**
+         * FieldError
+         * @description A field with an invalid value.
+         */
+        FieldError: {
+            /**
+             * Loc
+             * @description Path of the field: `("candidates", 3, "text")`; in an answer, after "body" or "query".
+             */
+            loc: (string | number)[];
+            /** Msg */
+            msg: string;
+        };
+        /**
+         * Filter
+         * @description Metadata match if every field holds. A dot leads into nested objects; a list holds a condition if one of its items does.
+         */
+        Filter: {
+            all?: components["schemas"]["Filter"][];
+            any?: components["schemas"]["Filter"][];
+            none?: components["schemas"]["Filter"][];
+        } & {
+            [key: string]: (string | number | boolean | null) | components["schemas"]["FilterCondition"];
+        };
+        /**
+         * FilterCondition
+         * @description A value holds all of these conditions.
+         */
+        FilterCondition: {
+            exists?: boolean;
+            gt?: string | number;
+            gte?: string | number;
+            in?: (string | number | boolean | null)[];
+            lt?: string | number;
+            lte?: string | number;
+            not?: string | number | boolean | null;
+        };
+        /**
          * GivenCandidate
          * @description A candidate that the request gives.
          */
         GivenCandidate: {
-            /** Text */
-            text: string;
             /** Id */
             id?: string | null;
             /**
@@ -126,6 +161,8 @@ export interface components {
              * @description The speaker who would say it; by default the responder.
              */
             speaker?: string | null;
+            /** Text */
+            text: string;
         };
         /**
          * GivenTurn
@@ -142,13 +179,13 @@ export interface components {
          * @description A goal: an utterance that the conversation should lead to.
          */
         Goal: {
-            /** Text */
-            text: string;
             /**
              * Speaker
              * @description The speaker who should say it; by default the responder.
              */
             speaker?: string | null;
+            /** Text */
+            text: string;
             /**
              * Weight
              * @description Factor of its reachability in the score; a negative weight leads away from the goal.
@@ -158,33 +195,44 @@ export interface components {
         };
         JsonValue: unknown;
         /**
+         * Matched
+         * @description What found a candidate, if its own text did not.
+         */
+        Matched: {
+            /**
+             * Example
+             * @description The example of the candidate that is most similar to the newest utterance.
+             */
+            example: string;
+        };
+        /**
          * ModelFacts
          * @description The loaded model and its runtime.
          */
         ModelFacts: {
-            /** Name */
-            name: string;
-            /** Fingerprint */
-            fingerprint: string;
-            /** Kind */
-            kind: string;
-            /** Dimension */
-            dimension: number;
             /**
              * Aggregation
              * @description Default aggregation, from the model card.
              */
             aggregation: string;
             /**
-             * Runtime
-             * @description Library, arithmetic and device that run the model.
-             */
-            runtime: string;
-            /**
              * Device
              * @description Type of the device, such as `cpu` or `cuda`; `remote` with an encoder tier.
              */
             device?: string | null;
+            /** Dimension */
+            dimension: number;
+            /** Fingerprint */
+            fingerprint: string;
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            /**
+             * Runtime
+             * @description Library, arithmetic and device that run the model.
+             */
+            runtime: string;
             /**
              * Threads
              * @description Threads that compute a batch on a CPU; null on other devices.
@@ -196,19 +244,19 @@ export interface components {
          * @description Orders by decreasing score.
          */
         PlanAnswer: {
-            /** Orders */
-            orders: components["schemas"]["PlannedOrder"][];
-            /** Next Goal */
-            next_goal: string;
             /** Method */
             method: string;
+            /** Model */
+            model: string;
+            /** Next Goal */
+            next_goal: string;
             /**
              * Optimal
              * @description Always true: no other order scores higher.
              */
             optimal: boolean;
-            /** Model */
-            model: string;
+            /** Orders */
+            orders: components["schemas"]["PlannedOrder"][];
             /** Timings Ms */
             timings_ms: {
                 [key: string]: number;
@@ -219,8 +267,6 @@ export interface components {
          * @description A goal to put in order.
          */
         PlanGoal: {
-            /** Text */
-            text: string;
             /**
              * Id
              * @description By default its index in the request, from 0.
@@ -231,14 +277,14 @@ export interface components {
              * @description The speaker who should say it; by default the responder.
              */
             speaker?: string | null;
+            /** Text */
+            text: string;
         };
         /**
          * PlanRequest
          * @description Goals to put into the order in which a dialogue can reach them.
          */
         PlanRequest: {
-            /** Session Id */
-            session_id?: string | null;
             /** Context */
             context?: components["schemas"]["GivenTurn"][] | null;
             /** Goals */
@@ -251,6 +297,8 @@ export interface components {
              * @enum {string}
              */
             method?: "chain" | "chain_curved" | "greedy";
+            /** Session Id */
+            session_id?: string | null;
             /**
              * Top
              * @description Number of orders to return.
@@ -280,22 +328,46 @@ export interface components {
          * @description How confidences in a pool are corrected: the logit becomes slope · logit + offset.
          */
         PoolCalibration: {
-            /** Slope */
-            slope: number;
             /** Offset */
             offset: number;
+            /** Slope */
+            slope: number;
         };
         /**
          * PoolInfo
          * @description A pool as this replica holds it.
          */
         PoolInfo: {
-            /** Name */
-            name: string;
-            /** Version */
-            version: number;
-            /** Size */
-            size: number;
+            /**
+             * Aliases
+             * @description Other names of the pool.
+             */
+            aliases?: string[];
+            /**
+             * Bytes
+             * @description Bytes of memory that vectors and codes take.
+             */
+            bytes: number;
+            calibration?: components["schemas"]["PoolCalibration"] | null;
+            /**
+             * Created At
+             * @description Unix seconds.
+             */
+            created_at: number;
+            /** Description */
+            description: string;
+            /**
+             * Encoder
+             * @enum {string}
+             */
+            encoder: "default";
+            /** Exact */
+            exact: boolean;
+            /**
+             * Fingerprint
+             * @description Fingerprint of the model whose vectors are searched.
+             */
+            fingerprint: string;
             /**
              * Index
              * @description `flat` compares all vectors, `ivf` those in the nearest lists, `hnsw` those on paths of a
@@ -303,32 +375,28 @@ export interface components {
              * @enum {string}
              */
             index: "flat" | "ivf" | "hnsw";
-            /** Exact */
-            exact: boolean;
+            /**
+             * Min Confidence
+             * @description Turns abstain below this confidence, unless they name another one.
+             */
+            min_confidence?: number | null;
+            /** Model */
+            model: string;
+            /** Name */
+            name: string;
+            /**
+             * Progress
+             * @description Share of the pool that is loaded or indexed so far; null if neither is in progress.
+             */
+            progress: number | null;
             /**
              * Recall At 10
              * @description Measured share of the exact top 10 that the index finds; null if the search is exact, or
              *     was not measured yet.
              */
             recall_at_10: number | null;
-            /**
-             * Encoder
-             * @enum {string}
-             */
-            encoder: "default";
-            /**
-             * Store
-             * @description Where its candidates are.
-             * @enum {string}
-             */
-            store: "local" | "milvus" | "qdrant";
-            /** Model */
-            model: string;
-            /**
-             * Fingerprint
-             * @description Fingerprint of the model whose vectors are searched.
-             */
-            fingerprint: string;
+            /** Size */
+            size: number;
             /**
              * State
              * @description `loading` from Redis, `encoding` for this model, or `damaged`: Redis has lost a part.
@@ -338,39 +406,19 @@ export interface components {
              * @enum {string}
              */
             state: "ready" | "loading" | "encoding" | "damaged" | "unread" | "other_model";
-            /** Description */
-            description: string;
             /**
-             * Created At
-             * @description Unix seconds.
+             * Store
+             * @description Where its candidates are.
+             * @enum {string}
              */
-            created_at: number;
-            /**
-             * Bytes
-             * @description Bytes of memory that vectors and codes take.
-             */
-            bytes: number;
-            /**
-             * Progress
-             * @description Share of the pool that is loaded or indexed so far; null if neither is in progress.
-             */
-            progress: number | null;
-            /**
-             * Min Confidence
-             * @description Turns abstain below this confidence, unless they name another one.
-             */
-            min_confidence?: number | null;
-            calibration?: components["schemas"]["PoolCalibration"] | null;
+            store: "local" | "milvus" | "qdrant";
+            /** Version */
+            version: number;
             /**
              * Width
              * @description Candidates that `hnsw` looks at in a search (`ef`); null for the other indexes.
              */
             width?: number | null;
-            /**
-             * Aliases
-             * @description Other names of the pool.
-             */
-            aliases?: string[];
         };
         /**
          * PoolList
@@ -385,6 +433,8 @@ export interface components {
          * @description Settings of a pool. Those that are left out stay as they are.
          */
         PoolRequest: {
+            /** @description As `turnwise calibrate` fits it; null removes it. */
+            calibration?: components["schemas"]["PoolCalibration"] | null;
             /**
              * Description
              * @default
@@ -396,17 +446,15 @@ export interface components {
              */
             encoder?: "default" | null;
             /**
-             * Store
-             * @description Where its candidates are: `local`, the default, or the engine of `TURNWISE_STORE_URL`.
-             */
-            store?: ("local" | "milvus" | "qdrant") | null;
-            /**
              * Min Confidence
              * @description Turns abstain below this confidence, unless they name another one; null removes it.
              */
             min_confidence?: number | null;
-            /** @description As `turnwise calibrate` fits it; null removes it. */
-            calibration?: components["schemas"]["PoolCalibration"] | null;
+            /**
+             * Store
+             * @description Where its candidates are: `local`, the default, or the engine of `TURNWISE_STORE_URL`.
+             */
+            store?: ("local" | "milvus" | "qdrant") | null;
         };
         /**
          * PoolVersion
@@ -419,25 +467,65 @@ export interface components {
             version: number;
         };
         /**
+         * Problem
+         * @description An error answer (RFC 9457).
+         */
+        Problem: {
+            /**
+             * Detail
+             * @description Explanation of this occurrence, for people.
+             * @example body.text: Field required
+             */
+            detail: string;
+            /**
+             * Errors
+             * @description Each invalid field, by its path: `["body", "candidates", 3, "text"]`.
+             * @default []
+             */
+            errors?: components["schemas"]["FieldError"][];
+            /**
+             * Request Id
+             * @description The request's `X-Request-ID`, to find the request in logs.
+             * @default null
+             */
+            request_id?: string | null;
+            /**
+             * Status
+             * @example 422
+             */
+            status: number;
+            /**
+             * Title
+             * @example Invalid request
+             */
+            title: string;
+            /**
+             * Type
+             * @description Identifies the kind of problem. Programs should compare this, not the title.
+             * @example urn:turnwise:problem:invalid-request
+             */
+            type: string;
+        };
+        /**
          * RankAnswer
          * @description Candidates by decreasing score; equal scores keep the order of the request.
          *
          *     With diversity, in the order in which they were chosen.
          */
         RankAnswer: {
-            /** Ranking */
-            ranking: components["schemas"]["Ranked"][];
-            /** Rejected */
-            rejected: components["schemas"]["Rejected"][];
             /**
              * Confidence
              * @description Probability that the first candidate of a pool is a right one, ranked by the model's own
              *     aggregation alone; else null.
              */
             confidence?: number | null;
-            pool: components["schemas"]["PoolVersion"] | null;
             /** Model */
             model: string;
+            pool: components["schemas"]["PoolVersion"] | null;
+            /** Ranking */
+            ranking: components["schemas"]["Ranked"][];
+            /** Rejected */
+            rejected: components["schemas"]["Rejected"][];
             /** Timings Ms */
             timings_ms: {
                 [key: string]: number;
@@ -454,26 +542,47 @@ export interface components {
              */
             aggregation?: ("mean" | "last_rows" | "max_sim") | null;
             /**
+             * Avoid
+             * @default []
+             */
+            avoid?: components["schemas"]["Avoided"][];
+            /** Candidates */
+            candidates?: (string | components["schemas"]["GivenCandidate"])[] | null;
+            /** Context */
+            context?: components["schemas"]["GivenTurn"][] | null;
+            /**
+             * Diversity
+             * @description How much candidates of the pool must differ from each other, as for a turn.
+             * @default 0
+             */
+            diversity?: number;
+            /**
+             * Explain
+             * @description Whether to return each candidate's `fit` and each utterance's contribution to it.
+             * @default false
+             */
+            explain?: boolean;
+            /**
+             * Fit Weight
+             * @description With goals: weight of the next-utterance score, which is added to the reachability.
+             * @default 0
+             */
+            fit_weight?: number;
+            /**
+             * Goals
+             * @default []
+             */
+            goals?: components["schemas"]["Goal"][];
+            /**
              * Last Rows
              * @description Number of rows that `last_rows` sums.
              */
             last_rows?: number | null;
-            /** Session Id */
-            session_id?: string | null;
-            /** Context */
-            context?: components["schemas"]["GivenTurn"][] | null;
-            /** Candidates */
-            candidates?: (string | components["schemas"]["GivenCandidate"])[] | null;
             /**
              * Pool
              * @description A pool, instead of `candidates`: its candidates with the best next-utterance scores.
              */
             pool?: string | null;
-            /**
-             * Where
-             * @description A filter: only candidates of the pool whose metadata match it are ranked.
-             */
-            where?: components["schemas"]["Filter"] | null;
             /**
              * Repeat
              * @description Which replies that the responder has said may be ranked: `last` leaves out those of its last
@@ -482,43 +591,29 @@ export interface components {
              */
             repeat?: boolean | ("last" | "near");
             /**
-             * Diversity
-             * @description How much candidates of the pool must differ from each other, as for a turn.
-             * @default 0
-             */
-            diversity?: number;
-            /**
-             * Goals
-             * @default []
-             */
-            goals?: components["schemas"]["Goal"][];
-            /**
-             * Avoid
-             * @default []
-             */
-            avoid?: components["schemas"]["Avoided"][];
-            /**
-             * Fit Weight
-             * @description With goals: weight of the next-utterance score, which is added to the reachability.
-             * @default 0
-             */
-            fit_weight?: number;
-            /**
              * Rerank
              * @description The re-ranker that gives the next-utterance scores, instead of the encoder.
              */
             rerank?: null;
+            /** Session Id */
+            session_id?: string | null;
             /**
              * Top K
              * @description Number of candidates to return; by default all.
              */
             top_k?: number | null;
             /**
-             * Explain
-             * @description Whether to return each candidate's `fit` and each utterance's contribution to it.
-             * @default false
+             * Where
+             * @description A filter: only candidates of the pool whose metadata match it are ranked.
              */
-            explain?: boolean;
+            where?: components["schemas"]["Filter"] | null;
+            /**
+             * Wordings
+             * @description Whether to return the best wording of each group of the pool, or `all` of them.
+             * @default best
+             * @enum {string}
+             */
+            wordings?: "best" | "all";
         } & (({
             session_id: unknown;
         } | {
@@ -535,11 +630,11 @@ export interface components {
         }) & ({
             pool: unknown;
         } | {
-            where?: null | components["schemas"]["Filter"];
-            /** @constant */
-            repeat?: true;
             /** @constant */
             diversity?: 0;
+            /** @constant */
+            repeat?: true;
+            where?: null | components["schemas"]["Filter"];
         }));
         /**
          * Ranked
@@ -547,16 +642,10 @@ export interface components {
          */
         Ranked: {
             /**
-             * Index
-             * @description Its place among the candidates of the request, or of the pool's short list, from 0.
+             * Contributions
+             * @description One for each utterance of the context, oldest first; they add up to `fit`.
              */
-            index: number;
-            /** Id */
-            id: string | null;
-            /** Text */
-            text: string;
-            /** Score */
-            score: number;
+            contributions?: number[] | null;
             /**
              * Fit
              * @description Next-utterance score; null if the context is empty, or nothing in the request needs it.
@@ -567,6 +656,13 @@ export interface components {
              * @description Reachability of each goal (eq. 4 of C3L).
              */
             goals: number[];
+            /** Id */
+            id: string | null;
+            /**
+             * Index
+             * @description Its place among the candidates of the request, or of the pool's short list, from 0.
+             */
+            index: number;
             /**
              * Metadata
              * @description The metadata of a candidate of the pool.
@@ -574,50 +670,50 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             } | null;
-            /**
-             * Contributions
-             * @description One for each utterance of the context, oldest first; they add up to `fit`.
-             */
-            contributions?: number[] | null;
+            /** Score */
+            score: number;
+            /** Text */
+            text: string;
         };
         /**
          * Ready
          * @description Every check passed.
          */
         Ready: {
-            /** Ready */
-            ready: boolean;
             /** Checks */
             checks: {
                 [key: string]: boolean;
             };
+            /** Ready */
+            ready: boolean;
         };
         /**
          * Rejected
          * @description A candidate that is rejected because it leads to an utterance to avoid.
          */
         Rejected: {
-            /** Index */
-            index: number;
-            /** Id */
-            id: string | null;
-            /** Text */
-            text: string;
-            /** Reason */
-            reason: string;
             /**
              * Avoid
              * @description Place of the utterance in the request's `avoid`, from 0.
              */
             avoid: number;
+            /** Id */
+            id: string | null;
+            /** Index */
+            index: number;
             /** Reachability */
             reachability: number;
+            /** Reason */
+            reason: string;
+            /** Text */
+            text: string;
         };
         /**
          * Relevance
          * @description A document and its score.
          */
         Relevance: {
+            document?: components["schemas"]["Document"] | null;
             /**
              * Index
              * @description Its place among the documents of the request, from 0.
@@ -628,7 +724,6 @@ export interface components {
              * @description A probability by a cross-encoder; without one the score of the encoder, a cosine.
              */
             relevance_score: number;
-            document?: components["schemas"]["Document"] | null;
         };
         /**
          * RemovalRequest
@@ -643,14 +738,14 @@ export interface components {
          * @description The result of a removal of many candidates.
          */
         Removed: {
-            /** Version */
-            version: number;
-            /** Removed */
-            removed: number;
             /** Missing */
             missing: number;
+            /** Removed */
+            removed: number;
             /** Size */
             size: number;
+            /** Version */
+            version: number;
         };
         /**
          * RerankAnswer
@@ -683,6 +778,8 @@ export interface components {
          * @description Documents to order by how well they follow a query.
          */
         RerankRequest: {
+            /** Documents */
+            documents: (string | components["schemas"]["Document"])[];
             /**
              * Model
              * @description Ignored: the service has one model for this.
@@ -690,36 +787,34 @@ export interface components {
             model?: string | null;
             /** Query */
             query: string;
-            /** Documents */
-            documents: (string | components["schemas"]["Document"])[];
-            /**
-             * Top N
-             * @description Number of documents to return; by default all.
-             */
-            top_n?: number | null;
             /**
              * Return Documents
              * @description Whether to return the text of each document; by default no.
              */
             return_documents?: boolean | null;
+            /**
+             * Top N
+             * @description Number of documents to return; by default all.
+             */
+            top_n?: number | null;
         };
         /**
          * ScoreMatrix
          * @description The score matrix: a line for each utterance, a column for each candidate.
          */
         ScoreMatrix: {
-            /** Session Id */
-            session_id: string;
-            pool: components["schemas"]["PoolVersion"];
             /** Ids */
             ids: string[];
+            pool: components["schemas"]["PoolVersion"];
+            /** Scores */
+            scores: number[][];
+            /** Session Id */
+            session_id: string;
             /**
              * Turns
              * @description Number of the last turn of each utterance.
              */
             turns: number[];
-            /** Scores */
-            scores: number[][];
         };
         /**
          * SearchAnswer
@@ -753,21 +848,28 @@ export interface components {
          * @description A selected candidate of a pool.
          */
         Selected: {
-            /** Id */
-            id: string;
-            /** Text */
-            text: string;
-            /** Score */
-            score: number;
-            /** Metadata */
-            metadata: {
-                [key: string]: unknown;
-            };
             /**
              * Contributions
              * @description One for each utterance of the context, oldest first; they add up to the score.
              */
             contributions?: number[] | null;
+            /**
+             * Group
+             * @description The answer of which it is a wording.
+             */
+            group?: string | null;
+            /** Id */
+            id: string;
+            /** @description The example that found it, where that says more for the candidate than its text. */
+            matched?: components["schemas"]["Matched"] | null;
+            /** Metadata */
+            metadata: {
+                [key: string]: unknown;
+            };
+            /** Score */
+            score: number;
+            /** Text */
+            text: string;
         };
         /**
          * SessionRequest
@@ -792,47 +894,39 @@ export interface components {
          */
         SessionsDeleted: {
             /**
-             * Deleted
-             * @description Number of sessions that this request deleted.
-             */
-            deleted: number;
-            /**
              * Cursor
              * @description The cursor of the next request; null if all sessions are deleted.
              */
             cursor: string | null;
+            /**
+             * Deleted
+             * @description Number of sessions that this request deleted.
+             */
+            deleted: number;
         };
         /**
          * SessionsPage
          * @description Ids of sessions, in no order.
          */
         SessionsPage: {
-            /** Ids */
-            ids: string[];
             /**
              * Cursor
              * @description The cursor of the next page; null after the last one. A page before the last may be empty.
              */
             cursor: string | null;
+            /** Ids */
+            ids: string[];
         };
         /**
          * Transcript
          * @description A session's turns.
          */
         Transcript: {
-            /** Session Id */
-            session_id: string;
-            /** Responder */
-            responder: string;
             /**
-             * Where
-             * @description The filter of its turns.
+             * Expires At
+             * @description Unix seconds.
              */
-            where?: components["schemas"]["Filter"] | null;
-            /** Turns */
-            turns: number;
-            /** Transcript */
-            transcript: components["schemas"]["TranscriptTurn"][];
+            expires_at: number;
             /**
              * Feedback
              * @description The events, sorted by turn and rank.
@@ -844,41 +938,48 @@ export interface components {
              * @description Fingerprint of the model whose vectors are stored.
              */
             model: string;
+            /** Responder */
+            responder: string;
+            /** Session Id */
+            session_id: string;
+            /** Transcript */
+            transcript: components["schemas"]["TranscriptTurn"][];
+            /** Turns */
+            turns: number;
             /**
-             * Expires At
-             * @description Unix seconds.
+             * Where
+             * @description The filter of its turns.
              */
-            expires_at: number;
+            where?: components["schemas"]["Filter"] | null;
         };
         /**
          * TranscriptTurn
          * @description A turn of the transcript.
          */
         TranscriptTurn: {
-            /** Turn */
-            turn: number;
-            /** Speaker */
-            speaker: string;
-            /** Text */
-            text: string;
             /**
              * At
              * @description Unix seconds.
              */
             at: number;
+            /** Speaker */
+            speaker: string;
+            /** Text */
+            text: string;
+            /** Turn */
+            turn: number;
         };
         /**
          * TurnAnswer
          * @description The number of the turn, and the best candidates.
          */
         TurnAnswer: {
-            /** Session Id */
-            session_id: string;
             /**
-             * Turn
-             * @description Number of this turn, from 1.
+             * Abstained
+             * @description Whether there are no candidates because the confidence was too low.
+             * @default false
              */
-            turn: number;
+            abstained?: boolean;
             /** Candidates */
             candidates: components["schemas"]["Selected"][];
             /**
@@ -886,16 +987,18 @@ export interface components {
              * @description Probability that the first candidate is a right one; null if that cannot be known.
              */
             confidence?: number | null;
-            /**
-             * Abstained
-             * @description Whether there are no candidates because the confidence was too low.
-             * @default false
-             */
-            abstained?: boolean;
-            /** @description Null if no candidates were selected. */
-            pool: components["schemas"]["PoolVersion"] | null;
             /** Model */
             model: string;
+            /** @description Null if no candidates were selected. */
+            pool: components["schemas"]["PoolVersion"] | null;
+            /**
+             * Replayed
+             * @description Whether this is the stored answer to an earlier request with the same Idempotency-Key.
+             * @default false
+             */
+            replayed?: boolean;
+            /** Session Id */
+            session_id: string;
             /**
              * Timings Ms
              * @description Milliseconds: encode, state, retrieve, rerank, total.
@@ -904,11 +1007,10 @@ export interface components {
                 [key: string]: number;
             };
             /**
-             * Replayed
-             * @description Whether this is the stored answer to an earlier request with the same Idempotency-Key.
-             * @default false
+             * Turn
+             * @description Number of this turn, from 1.
              */
-            replayed?: boolean;
+            turn: number;
         };
         /**
          * TurnRequest
@@ -921,36 +1023,45 @@ export interface components {
              */
             aggregation?: ("mean" | "last_rows" | "max_sim") | null;
             /**
+             * Diversity
+             * @description How much candidates must differ from each other: 0 orders them by score alone, 1 by their
+             *     difference alone (maximal marginal relevance).
+             * @default 0
+             */
+            diversity?: number;
+            /**
+             * Exclude
+             * @description Ids of candidates that must not be returned.
+             * @default []
+             */
+            exclude?: string[];
+            /**
+             * Expected Turn
+             * @description The number that this turn must get. If it would get another, the answer is 409.
+             */
+            expected_turn?: number | null;
+            /**
+             * Explain
+             * @description Whether to return each utterance's contribution to each candidate's score.
+             * @default false
+             */
+            explain?: boolean;
+            /**
              * Last Rows
              * @description Number of rows that `last_rows` sums.
              */
             last_rows?: number | null;
-            /** Speaker */
-            speaker: string;
-            /** Text */
-            text: string;
+            /**
+             * Min Confidence
+             * @description Return no candidates if the confidence is lower; by default the pool's, or 0.
+             */
+            min_confidence?: number | null;
             /**
              * Pool
              * @description The pool to select from.
              * @default default
              */
             pool?: string;
-            /**
-             * Top K
-             * @description Number of candidates to return.
-             * @default 5
-             */
-            top_k?: number;
-            /**
-             * Rerank
-             * @description The re-ranker that orders the short list anew, if the service has one.
-             */
-            rerank?: null;
-            /**
-             * Where
-             * @description A filter: only candidates whose metadata match it are returned.
-             */
-            where?: components["schemas"]["Filter"] | null;
             /**
              * Repeat
              * @description Which replies that the responder has said may be offered: `last` leaves out those of its last
@@ -959,50 +1070,48 @@ export interface components {
              */
             repeat?: boolean | ("last" | "near");
             /**
-             * Exclude
-             * @description Ids of candidates that must not be returned.
-             * @default []
+             * Rerank
+             * @description The re-ranker that orders the short list anew, if the service has one.
              */
-            exclude?: string[];
-            /**
-             * Diversity
-             * @description How much candidates must differ from each other: 0 orders them by score alone, 1 by their
-             *     difference alone (maximal marginal relevance).
-             * @default 0
-             */
-            diversity?: number;
-            /**
-             * Min Confidence
-             * @description Return no candidates if the confidence is lower; by default the pool's, or 0.
-             */
-            min_confidence?: number | null;
+            rerank?: null;
             /**
              * Respond
              * @description Whether to return candidates; by default yes, unless the responder speaks.
              */
             respond?: boolean | null;
+            /** Speaker */
+            speaker: string;
+            /** Text */
+            text: string;
             /**
-             * Explain
-             * @description Whether to return each utterance's contribution to each candidate's score.
-             * @default false
+             * Top K
+             * @description Number of candidates to return.
+             * @default 5
              */
-            explain?: boolean;
+            top_k?: number;
             /**
-             * Expected Turn
-             * @description The number that this turn must get. If it would get another, the answer is 409.
+             * Where
+             * @description A filter: only candidates whose metadata match it are returned.
              */
-            expected_turn?: number | null;
+            where?: components["schemas"]["Filter"] | null;
+            /**
+             * Wordings
+             * @description Whether to return the best wording of each group, or `all` of them.
+             * @default best
+             * @enum {string}
+             */
+            wordings?: "best" | "all";
         };
         /**
          * Undone
          * @description The session after its last turn was removed.
          */
         Undone: {
+            removed: components["schemas"]["TranscriptTurn"];
             /** Session Id */
             session_id: string;
             /** Turn */
             turn: number;
-            removed: components["schemas"]["TranscriptTurn"];
         };
         /**
          * Usage
@@ -1021,92 +1130,15 @@ export interface components {
          * @description The running release, its model and its limits.
          */
         Version: {
-            /** Version */
-            version: string;
-            /** Python */
-            python: string;
-            model: components["schemas"]["ModelFacts"];
             /** Limits */
             limits: {
                 [key: string]: number;
             };
-        };
-        /**
-         * FieldError
-         * @description A field with an invalid value.
-         */
-        FieldError: {
-            /**
-             * Loc
-             * @description Path of the field: `("candidates", 3, "text")`; in an answer, after "body" or "query".
-             */
-            loc: (string | number)[];
-            /** Msg */
-            msg: string;
-        };
-        /**
-         * Problem
-         * @description An error answer (RFC 9457).
-         */
-        Problem: {
-            /**
-             * Type
-             * @description Identifies the kind of problem. Programs should compare this, not the title.
-             * @example urn:turnwise:problem:invalid-request
-             */
-            type: string;
-            /**
-             * Title
-             * @example Invalid request
-             */
-            title: string;
-            /**
-             * Status
-             * @example 422
-             */
-            status: number;
-            /**
-             * Detail
-             * @description Explanation of this occurrence, for people.
-             * @example body.text: Field required
-             */
-            detail: string;
-            /**
-             * Errors
-             * @description Each invalid field, by its path: `["body", "candidates", 3, "text"]`.
-             * @default []
-             */
-            errors?: components["schemas"]["FieldError"][];
-            /**
-             * Request Id
-             * @description The request's `X-Request-ID`, to find the request in logs.
-             * @default null
-             */
-            request_id?: string | null;
-        };
-        /**
-         * Filter
-         * @description Metadata match if every field holds. A dot leads into nested objects; a list holds a condition if one of its items does.
-         */
-        Filter: {
-            all?: components["schemas"]["Filter"][];
-            any?: components["schemas"]["Filter"][];
-            none?: components["schemas"]["Filter"][];
-        } & {
-            [key: string]: (string | number | boolean | null) | components["schemas"]["FilterCondition"];
-        };
-        /**
-         * FilterCondition
-         * @description A value holds all of these conditions.
-         */
-        FilterCondition: {
-            gt?: string | number;
-            gte?: string | number;
-            lt?: string | number;
-            lte?: string | number;
-            in?: (string | number | boolean | null)[];
-            not?: string | number | boolean | null;
-            exists?: boolean;
+            model: components["schemas"]["ModelFacts"];
+            /** Python */
+            python: string;
+            /** Version */
+            version: string;
         };
     };
     responses: never;

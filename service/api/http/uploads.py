@@ -121,7 +121,9 @@ class _Upload:
             return
         self._fail(*text_error(self.limits, uploaded.text, (*loc, "text")))
         self._check_metadata(uploaded.metadata, (*loc, "metadata"))
-        self._candidates.append(Candidate.of(uploaded.text, uploaded.id, uploaded.metadata))
+        for index, example in enumerate(uploaded.examples):
+            self._fail(*text_error(self.limits, example, (*loc, "examples", index)))
+        self._candidates.append(Candidate.uploaded(uploaded))
         if len(self._candidates) > (most := self.limits.max_pool_size):
             raise PoolFull(f"an upload may have {most} candidates; nothing was changed")
 

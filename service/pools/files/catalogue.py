@@ -174,7 +174,7 @@ def _rows(files: Sequence[str]) -> Iterator[Row]:
 
 def _row(fields: dict[str, Any], file: str, line: int | None) -> Row:
     read = read_candidate(fields, file, line)
-    row = Row(Candidate.of(read.text, read.id, read.metadata), file, line)
+    row = Row(Candidate.uploaded(read), file, line)
     if (length := len(read.text)) > Limits.max_text_chars:
         raise row.error(excess(length, Limits.max_text_chars, "characters"), "text")
     size = len(json.dumps(read.metadata, ensure_ascii=False).encode()) if read.metadata else 0

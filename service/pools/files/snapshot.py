@@ -128,8 +128,7 @@ def _write(
         if folder.exists() and any(folder.iterdir()):
             raise SnapshotError(f"'{folder}' is not empty")
         with create_folder(folder) as made:
-            lines = ({"id": c.id, "text": c.text, "metadata": c.metadata} for c in candidates)
-            write_jsonl(made / _CANDIDATES, lines)
+            write_jsonl(made / _CANDIDATES, (each.record() for each in candidates))
             np.save(made / _VECTORS, vectors, allow_pickle=False)
             files = {name: described(made / name) for name in _FILES}
             manifest = manifest.model_copy(update={"files": files})

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 
 from turnwise.service.errors import PoolNotFound
-from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.candidate import Candidate, Learned
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.wire.fields import EncoderName, StoreName
 from turnwise.service.wire.pools import PoolCalibration, PoolRequest, PoolSettings
@@ -218,9 +218,17 @@ def pack_candidates(candidates: Sequence[Candidate]) -> bytes:
 
 
 def _row(candidate: Candidate) -> bytes:
-    """Return `[id, text, metadata]` as JSON."""
+    """Return `[id, text, metadata]` as JSON, with a fourth item for examples and a group."""
     names = json.dumps([candidate.id, candidate.text], separators=(",", ":"))
-    return names[:-1].encode() + b"," + (candidate.metadata_json or b"{}") + b"]"
+    more = {
+        "examples": candidate.examples,
+        "group": candidate.group,
+        "learned": candidate.learned,
+    }
+    given = {name: value for name, value in more.items() if value}
+    packed = b"," + json.dumps(given, separators=(",", ":")).encode() if given else b""
+    metadata = candidate.metadata_json or b"{}"
+    return names[:-1].encode() + b"," + metadata + packed + b"]"
 
 
 def unpack_chunk(
@@ -238,6 +246,14 @@ def _unpack_rows(rows: str) -> Iterator[Candidate]:
     start = len("[")
     end = len(rows) - len("]")
     while start < end:
-        (id, text, metadata), after = _decoder.raw_decode(rows, start)  # noqa: A001
-        yield Candidate.of(text, id, metadata)
+        (id, text, metadata, *more), after = _decoder.raw_decode(rows, start)  # noqa: A001
+        given = more[0] if more else {}
+        yield Candidate.of(
+            text,
+            id,
+            metadata,
+            examples=given.get("examples", ()),
+            group=given.get("group"),
+            learned=(Learned(*each) for each in given.get("learned", ())),
+        )
         start = after + len(",")

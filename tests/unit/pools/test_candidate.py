@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from turnwise.models.errors import DataError
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.pools import Candidate, read_candidates
-from turnwise.service.pools.candidate import distinct
+from turnwise.service.pools.candidate import Learned, distinct
 from turnwise.service.pools.redis.values import pack_candidates, unpack_chunk
 
 JSON_VALUES = st.recursive(
@@ -109,3 +109,47 @@ def test_two_candidates_of_one_id_are_told_with_the_name_of_their_file(tmp_path:
     path.write_text('{"id": "a", "text": "One."}\n{"id": "a", "text": "Two."}\n')
     with pytest.raises(DataError, match=r"replies\.jsonl: 'a' is the id of candidates 0 and 1"):
         read_candidates(path)
+
+
+def test_examples_and_group_survive_the_log() -> None:
+    candidates = [
+        Candidate.of("Nine to six.", "hours", {"a": 1}, examples=["When?", "open?"], group="hours"),
+        Candidate.of("Hello.", "hello", learned=[Learned("hi there", 12.5)]),
+        Candidate.of("Bye.", "bye"),
+    ]
+    unpacked, vectors = unpack_chunk(pack_candidates(candidates), None, 4)
+    assert unpacked == candidates
+    assert vectors is None
+    assert [each.all_examples for each in unpacked] == [("When?", "open?"), ("hi there",), ()]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"examples": ["When?"]},
+        {"examples": ["When?", "open?"], "group": "times"},
+        {"examples": ["open?", "When?"], "group": "hours"},
+        {"learned": [Learned("open?", 1.0)]},
+    ],
+)
+def test_candidates_with_other_examples_or_groups_differ(other: dict[str, Any]) -> None:
+    one = Candidate.of("Nine to six.", examples=["When?", "open?"], group="hours")
+    assert one != Candidate.of("Nine to six.", **other)
+
+
+def test_an_example_counts_once_among_those_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "pool.jsonl"
+    file.write_text('{"text": "Nine.", "examples": ["When?", " When? "], "group": "hours"}\n')
+    (read,) = read_candidates(file)
+    assert (read.examples, read.group) == (("When?",), "hours")
+    assert read.bytes == len(read.id) + len("Nine.") + len("When?") + len("hours")
+
+
+@pytest.mark.parametrize(
+    "fields", ['"examples": "When?"', '"examples": [""]', '"group": ""', '"group": "a\\nb"']
+)
+def test_bad_examples_and_groups_are_named(tmp_path: Path, fields: str) -> None:
+    file = tmp_path / "pool.jsonl"
+    file.write_text(f'{{"text": "Nine.", {fields}}}\n')
+    with pytest.raises(DataError, match=r'line 1, field "(examples|group)"'):
+        read_candidates(file)

@@ -19,8 +19,6 @@ from tests.support import milvus
 from turnwise.models.roles import EncoderKind
 
 ROOT = Path(__file__).parents[2]
-QUICK = "benchmarks.overhead"
-"""The one program that `make test` runs."""
 PROGRAMS = [
     f"{folder}.{path.stem}"
     for folder in ("benchmarks", "research")
@@ -30,10 +28,8 @@ PROGRAMS = [
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(
-    "program",
-    [pytest.param(name, marks=() if name == QUICK else pytest.mark.nightly) for name in PROGRAMS],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_toy_run_writes_rows_and_what_they_were_measured_with(
     program: str,
     tiny_encoder_folder: Callable[[EncoderKind], Path],

@@ -86,6 +86,7 @@ def test_a_removed_setting_is_ignored_and_named(monkeypatch: pytest.MonkeyPatch)
         ("ENCODER_URL", "http://:80", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
         ("ENCODER_URL", "http://me:secret@tier", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
         ("ENCODER_URL", "http://tier:abc", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
+        ("ENCODER_URL", "http://tier:0", "TURNWISE_ENCODER_URL: must be http://HOST:PORT"),
         ("ENCODER_KEY", "schlüssel", "TURNWISE_ENCODER_KEY: must be ASCII"),
         ("STORE_URL", "milvus://a:b", "TURNWISE_STORE_URL: must end with a host"),
         ("STORE_URL", "qdrant://a:99999", "TURNWISE_STORE_URL: must end with a host"),

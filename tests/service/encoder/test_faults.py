@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import onnxruntime
 import pytest
 import redis as blocking
@@ -135,14 +136,20 @@ def test_an_encoder_that_hangs_is_told_of_and_takes_nothing_with_it(
     talk.check(live)
 
 
-def test_an_encoder_whose_thread_died_is_to_be_started_anew(live: Live) -> None:
-    queue = live.services.queues[0]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(queue._threads[0], "is_alive", lambda: False)
-        assert live.metric("turnwise_batch_running_seconds") == math.inf
-        assert not live.ready
-        assert live.http.get("/livez").status_code == 503
-    assert live.http.get("/livez").is_success
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_encoder_whose_thread_died_needs_a_new_process(
+    own: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_thread(_: object) -> None:
+        raise SystemExit
+
+    assert own.http.get("/livez").is_success
+    monkeypatch.setattr(own.encoder, "forward", end_thread)
+    with pytest.raises(httpx.ReadTimeout):
+        own.http.post("/sessions/s/turn", json=Talk.body("Hello"), timeout=0.5)
+    eventually(lambda: own.metric("turnwise_batch_running_seconds") == math.inf)
+    assert not own.ready
+    assert own.http.get("/livez").status_code == 503
 
 
 @contextmanager

@@ -196,13 +196,13 @@ def test_a_torn_line_and_a_lost_one_break_no_dialogue(
     (file,) = folder.iterdir()
     written = file.read_bytes().splitlines(keepends=True)
     (folder / "0.jsonl").write_bytes(
-        b"".join([written[3], b'{"torn\n', written[0], written[1][:40]])
+        b"".join([written[3], b'{"torn\n', written[2], written[0], written[1][:40]])
     )
     file.write_bytes(b"".join([*written[4:], written[4][:-1], written[4][:20]]))
     out = tmp_path / "out.jsonl"
     parts = exported(out, folder)
     assert {name: [text for _, text in texts(said)] for name, said in parts.items()} == {
-        "default/s": ["Text 1."], "default/s-2": ["Text 4.", "Text 5."],
+        "default/s": ["Text 1."], "default/s-2": ["Text 3.", "Text 4.", "Text 5."],
     }  # fmt: skip
     assert "not a line of a journal" in caplog.text
 

@@ -1,5 +1,4 @@
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -93,25 +92,6 @@ def test_it_was_trained_by_the_recipe() -> None:
     ):
         assert trained[name] == recipe[name], name
     assert recipe["objectives"] | trained["objectives"] == recipe["objectives"]
-
-
-def test_the_card_lists_the_corpora_of_all_stages() -> None:
-    card = (DEFAULT_MODEL / "README.md").read_text(encoding="utf-8")
-    corpus = r"^\| `([\w/]+)` \|[^|]*" + r"\| ?([\d,]*) " * 5 + r"\|"
-    listed = re.findall(corpus, card, re.MULTILINE)
-    stages = read_default_stages()
-    assert len(stages) == 5
-    for stage, recipe in enumerate(stages, start=1):
-        windows = {row[0]: int(row[stage].replace(",", "")) for row in listed if row[stage]}
-        wanted = {_corpus(c.path): c.windows for c in recipe.data}
-        assert windows.keys() == wanted.keys()
-        assert all(number in (None, windows[name]) for name, number in wanted.items())
-
-
-def _corpus(path: str) -> str:
-    """As the card names it: the folder, or the file where a folder has two to train on."""
-    folder, _, _ = path.partition("/")
-    return path.removesuffix(".jsonl.xz") if folder == "everyday" else folder
 
 
 def best(encoder: UtteranceEncoder, said: list[str], replies: list[str]) -> str:

@@ -108,6 +108,16 @@ async def test_line_that_is_not_json_is_named(
     assert response.json()["errors"][0]["loc"] == loc
 
 
+async def test_a_line_behind_one_that_is_not_json_is_named_by_its_own_number(
+    client: httpx.AsyncClient,
+) -> None:
+    response = await upload(client, b'{"text": "fine"}\n{no\n{"text": 7}\n')
+    assert [error["loc"] for error in response.json()["errors"]] == [
+        ["body", 1],
+        ["body", 2, "text"],
+    ]
+
+
 async def test_reading_ends_after_many_bad_lines(client: httpx.AsyncClient) -> None:
     response = await upload(client, b"{}\n" * 10_000)
     assert len(response.json()["errors"]) == 20

@@ -183,7 +183,10 @@ def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(topics: list[
     assert got.item() == pytest.approx(total / weights, rel=1e-4)
 
 
-def test_order_loss_asks_of_the_responders_utterances_which_came_first() -> None:
+@pytest.mark.parametrize(("window_length", "pairs"), [(4, 3 + 2 + 3), (5, 5 + 3 + 5)])
+def test_order_loss_asks_of_the_responders_utterances_which_came_first(
+    window_length: int, pairs: int
+) -> None:
     windows = [dialogue(8, "lake"), dialogue(5, "tram", "A"), dialogue(9, "oven")]
     batch = collate(windows, EncoderKind.TRIPLE)
     vectors = vectors_of(batch)
@@ -194,11 +197,11 @@ def test_order_loss_asks_of_the_responders_utterances_which_came_first() -> None
             t for t, said in enumerate(window.utterances) if said.speaker == window.responder
         ]
         for i, k in combinations(by_responder, 2):
-            if k - i < WINDOW:
+            if k - i < window_length:
                 margin = second[v, i] @ after[v, k] - second[v, k] @ after[v, i]
                 surprises.append(log(1 + exp(-losses.ORDER_SCALE * margin)))
-    assert len(surprises) == 5 + 3 + 5
-    got = losses.order_loss(vectors, WINDOW)
+    assert len(surprises) == pairs
+    got = losses.order_loss(vectors, window_length)
     assert got.item() == pytest.approx(np.mean(surprises), rel=1e-4)
 
 

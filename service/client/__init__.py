@@ -23,10 +23,12 @@ from turnwise.service.client.errors import (
     UnreachableError,
 )
 from turnwise.service.client.synchronous import Client, Pool, Session
+from turnwise.service.client.uploads import Loaded
 from turnwise.service.wire.fields import GivenTurn
 from turnwise.service.wire.planning import PlanAnswer, PlanGoal
 from turnwise.service.wire.pools import (
     Edited,
+    Matched,
     PoolCalibration,
     PoolInfo,
     Removed,
@@ -52,6 +54,8 @@ __all__ = [
     "GivenTurn",
     "Goal",
     "InvalidRequestError",
+    "Loaded",
+    "Matched",
     "NotFoundError",
     "OverloadedError",
     "PlanAnswer",

@@ -19,7 +19,14 @@ from turnwise.service.client.errors import (
     UnreachableError,
 )
 from turnwise.service.client.operations import PoolOperations, ServiceOperations, SessionOperations
-from turnwise.service.client.uploads import BROKEN_OFF, Candidates, Load, Progress, Upload
+from turnwise.service.client.uploads import (
+    BROKEN_OFF,
+    Candidates,
+    Load,
+    Loaded,
+    Progress,
+    Upload,
+)
 from turnwise.service.wire.pools import Edited
 
 T = TypeVar("T")
@@ -126,7 +133,7 @@ class AsyncPool(PoolOperations, AsyncSender):
         except ProblemError as error:
             raise upload.located(error) from None
 
-    async def load(self, file: Path, progress: Progress | None = None) -> Edited:
+    async def load(self, file: Path, progress: Progress | None = None) -> Loaded:
         """Add or replace the candidates of a file, as `Pool.load` does."""
         load = await to_thread.run_sync(Load, self.name, file, progress)
         uploads = load.uploads()

@@ -15,6 +15,7 @@ from turnwise.service.wire.fields import (
     Repeat,
     RerankerName,
     StoreName,
+    Wordings,
 )
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.ops import Ready, Version
@@ -56,6 +57,7 @@ class TurnOptions(AggregationOptions, total=False):
     rerank: RerankerName
     where: Where
     repeat: Repeat
+    wordings: Wordings
     exclude: Sequence[str]
     diversity: float
     min_confidence: float
@@ -89,6 +91,7 @@ class RankOptions(AggregationOptions, total=False):
     pool: str
     where: Where
     repeat: Repeat
+    wordings: Wordings
     diversity: float
     goals: Sequence[Goal]
     avoid: Sequence[Avoided]

@@ -19,7 +19,14 @@ from turnwise.service.client.errors import (
     UnreachableError,
 )
 from turnwise.service.client.operations import PoolOperations, ServiceOperations, SessionOperations
-from turnwise.service.client.uploads import BROKEN_OFF, Candidates, Load, Progress, Upload
+from turnwise.service.client.uploads import (
+    BROKEN_OFF,
+    Candidates,
+    Load,
+    Loaded,
+    Progress,
+    Upload,
+)
 from turnwise.service.wire.pools import Edited
 
 T = TypeVar("T")
@@ -140,7 +147,7 @@ class Pool(PoolOperations, Sender):
         except ProblemError as error:
             raise upload.located(error) from None
 
-    def load(self, file: Path, progress: Progress | None = None) -> Edited:
+    def load(self, file: Path, progress: Progress | None = None) -> Loaded:
         """Add or replace the candidates of a file, in batches that make one version each.
 
         If a batch fails, those before it stay in the pool, and a note of the error says how many

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
@@ -111,7 +111,7 @@ class Upload:
         """Yield the body, lines of JSON, in chunks of about 64 KB."""
         chunk = bytearray()
         for candidate in self._all():
-            chunk += json.dumps(candidate.model_dump(exclude_none=True)).encode() + b"\n"
+            chunk += json.dumps(candidate.model_dump(exclude_defaults=True)).encode() + b"\n"
             if len(chunk) >= _CHUNK:
                 yield bytes(chunk)
                 chunk.clear()
@@ -160,6 +160,14 @@ class Upload:
                 yield UploadedCandidate(text=given) if isinstance(given, str) else given
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded(Edited):
+    """The result of loading a file: the sum of its batches, version and size of the last one."""
+
+    examples: int
+    """Examples of the candidates in the file."""
+
+
 class Load:
     """The upload of a file in batches. Each batch makes one version of the pool.
 
@@ -176,9 +184,14 @@ class Load:
         self._pool = pool
         self._file = file
         self._progress = progress
-        self._total = sum(1 for _ in candidate_lines(file))
-        self._loaded = self._sent = 0
-        self.result = Edited(version=0, upserted=0, unchanged=0, size=0)
+        self._total = 0
+        examples = 0
+        for candidate in candidate_lines(file):
+            self._total += 1
+            examples += len(candidate.examples)
+        self._loaded = 0
+        self._sent = 0
+        self.result = Loaded(version=0, upserted=0, unchanged=0, size=0, examples=examples)
         """The sum of the batches that are in the pool; version and size are those of the last."""
 
     def uploads(self) -> Iterator[Upload]:
@@ -194,10 +207,12 @@ class Load:
     def add(self, edited: Edited) -> None:
         """Add the result of the last upload."""
         self._loaded = self._sent
-        self.result = replace(
-            edited,
+        self.result = Loaded(
+            version=edited.version,
             upserted=self.result.upserted + edited.upserted,
             unchanged=self.result.unchanged + edited.unchanged,
+            size=edited.size,
+            examples=self.result.examples,
         )
 
     def failed(self, error: ClientError) -> TurnwiseError:

@@ -22,7 +22,7 @@ from turnwise.service.wire.fields import (
     given,
 )
 from turnwise.service.wire.filters import Where
-from turnwise.service.wire.pools import PoolVersion
+from turnwise.service.wire.pools import Matched, PoolVersion
 
 
 class GivenCandidate(Value):
@@ -144,6 +144,10 @@ class Ranked(Value):
     """Reachability of each goal (eq. 4 of C3L)."""
     metadata: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
     """The metadata of a candidate of the pool."""
+    group: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The answer of which a candidate of the pool is a wording."""
+    matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The example that found a candidate of the pool, where that says more than its text."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
     """One for each utterance of the context, oldest first; they add up to `fit`."""
 

@@ -15,12 +15,21 @@ type Schemas = components["schemas"];
 type Reranker = "ioi" | "cross_encoder";
 type WithReranker<Request> = Omit<Request, "rerank"> & { rerank?: Reranker };
 
-export type Candidate = { id?: string; text: string; metadata?: Record<string, unknown> };
+export type Candidate = {
+  id?: string;
+  text: string;
+  metadata?: Record<string, unknown>;
+  /** Utterances of another speaker after which it fits; 32 at most. */
+  examples?: readonly string[];
+  /** The answer of which it is a wording. */
+  group?: string;
+};
 export type Avoided = Schemas["Avoided"];
 export type Edited = Schemas["Edited"];
 export type Feedback = Schemas["Feedback"];
 export type Filter = Schemas["Filter"];
 export type Goal = Schemas["Goal"];
+export type Matched = Schemas["Matched"];
 export type PlanAnswer = Schemas["PlanAnswer"];
 export type PlanGoal = Schemas["PlanGoal"];
 export type PoolInfo = Schemas["PoolInfo"];

@@ -656,6 +656,11 @@ export interface components {
              * @description Reachability of each goal (eq. 4 of C3L).
              */
             goals: number[];
+            /**
+             * Group
+             * @description The answer of which a candidate of the pool is a wording.
+             */
+            group?: string | null;
             /** Id */
             id: string | null;
             /**
@@ -663,6 +668,8 @@ export interface components {
              * @description Its place among the candidates of the request, or of the pool's short list, from 0.
              */
             index: number;
+            /** @description The example that found a candidate of the pool, where that says more than its text. */
+            matched?: components["schemas"]["Matched"] | null;
             /**
              * Metadata
              * @description The metadata of a candidate of the pool.

@@ -15,7 +15,7 @@ await pool.create({ description: "Replies of a hotel" });
 await pool.upsert([
   { id: "moved", text: "Sure, I have moved your stay to Saturday.", metadata: { topic: "stay" } },
   { id: "swim", text: "Our pool opens at seven.", metadata: { topic: "spa" } },
-  { id: "thanks", text: "You are welcome!" },
+  { id: "thanks", text: "You are welcome!", examples: ["Thanks a lot!"], group: "thanks" },
 ]);
 test.after(() => pool.delete());
 
@@ -29,7 +29,8 @@ test("a session selects, explains, ranks, plans and undoes", async () => {
   assert.equal((await session.turn("user", "Could I arrive on Saturday?", options)).replayed, true);
   const given = { candidate: answer.candidates[1]!.id, event: "chosen" } as const;
   assert.equal((await session.feedback(1, given)).rank, 2);
-  const spa = await session.turn("user", "Is it warm?", { pool: pool.name, where: { topic: "spa" } });
+  const narrow = { pool: pool.name, where: { topic: "spa" }, wordings: "all" } as const;
+  const spa = await session.turn("user", "Is it warm?", narrow);
   assert.deepEqual(spa.candidates.map((one) => one.id), ["swim"]);
   const goals = [{ text: "Great, thank you so much!", speaker: "user" }];
   const ranked = await session.rank({ pool: pool.name, goals });

@@ -11,7 +11,11 @@ from turnwise.service.cli.progress import UploadProgress
 
 def load(
     file: Annotated[
-        Path, typer.Argument(help='Lines of {"id", "text", "metadata"} (.jsonl; .gz, .xz).')
+        Path,
+        typer.Argument(
+            help='Lines of {"text"} and optionally "id", "metadata", "examples" and "group" '
+            "(.jsonl; .gz, .xz)."
+        ),
     ],
     *,
     pool: Annotated[str, typer.Option(help="Name of the pool; created if it does not exist.")],
@@ -28,13 +32,14 @@ def load(
     with connected(url, key) as client, UploadProgress() as progress:
         target = client.pool(pool)
         try:
-            edited = target.load(file, progress)
+            loaded = target.load(file, progress)
         except NotFoundError:  # only now, so that a file that cannot be read leaves no empty pool
             target.create()
-            edited = target.load(file, progress)
+            loaded = target.load(file, progress)
+    examples = f", {loaded.examples} examples" if loaded.examples else ""
     typer.echo(
-        f"pool {pool}: version {edited.version}, {edited.size} candidates "
-        f"({edited.upserted} new or changed, {edited.unchanged} as before)"
+        f"pool {pool}: version {loaded.version}, {loaded.size} candidates "
+        f"({loaded.upserted} new or changed, {loaded.unchanged} as before){examples}"
     )
 
 

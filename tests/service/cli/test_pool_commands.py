@@ -30,6 +30,16 @@ def test_load_changes_what_differs_and_keeps_the_description(
     assert live.get("/pools/p")["description"] == "ours"
 
 
+def test_load_counts_the_examples_of_the_file(live: Live, tmp_path: Path, command: Command) -> None:
+    pay = {"id": "pay", "text": "By card.", "examples": ["How can I pay?", "Is cash fine?"]}
+    hours = {"text": "From nine to five.", "examples": ["When are you open?"], "group": "hours"}
+    file = write_lines(tmp_path / "a.jsonl", pay, hours, {"text": "Bye"})
+    said = command("load", file, "--pool", "p", "--url", live.url)
+    assert said.endswith(" 3 candidates (3 new or changed, 0 as before), 3 examples\n")
+    said = command("load", file, "--pool", "p", "--url", live.url)
+    assert "(0 new or changed, 3 as before)" in said
+
+
 def test_candidates_are_removed_and_a_name_is_moved_to_another_pool(
     live: Live, tmp_path: Path, command: Command, refused: Command
 ) -> None:

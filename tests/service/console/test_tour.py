@@ -274,18 +274,23 @@ def test_the_latency_panel_counts_what_happens(own: Live, console_of: OpenConsol
     expect(written.get_by_role("cell").first).to_have_text("2")
 
 
-def test_a_quantile_lies_evenly_within_its_bucket(console: Console) -> None:
-    for counts, q, expected in (
+@pytest.mark.parametrize(
+    ("counts", "q", "expected"),
+    [
         ([0, 0, 0], 0.5, None),
         ([4, 4, 4], 0.5, 0.5),  # evenly within the first bucket
         ([2, 4, 4], 0.5, 1.0),
         ([2, 4, 4], 0.75, 2.0),
         ([0, 0, 3], 0.95, 3.0),  # beyond the last bound nothing is known
-    ):
-        buckets = zip(["1.0", "3.0", "+Inf"], counts, strict=True)
-        lines = [f'x_bucket{{a="b",le="{le}"}} {n}.0' for le, n in buckets]
-        given = ["\n".join(["# HELP x {}", *lines, ""]), q]
-        assert console.page.evaluate(QUANTILE, given) == expected, counts
+    ],
+)
+def test_a_quantile_lies_evenly_within_its_bucket(
+    console: Console, counts: list[int], q: float, expected: float | None
+) -> None:
+    buckets = zip(["1.0", "3.0", "+Inf"], counts, strict=True)
+    lines = [f'x_bucket{{a="b",le="{le}"}} {n}.0' for le, n in buckets]
+    given = ["\n".join(["# HELP x {}", *lines, ""]), q]
+    assert console.page.evaluate(QUANTILE, given) == expected
 
 
 def test_the_documentation_tries_operations(live: Live, console_of: OpenConsole) -> None:

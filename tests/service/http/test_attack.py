@@ -36,17 +36,28 @@ def check_refusal(response: httpx.Response, case: object) -> list[dict[str, Any]
     return errors
 
 
-def test_too_much_is_refused_before_each_of_it_is_looked_at(live: Live) -> None:
-    many = [0] * 100_000
-    for path, body, loc in [
-        ("/rank", {**RANK, "candidates": many}, ["candidates"]),
-        ("/rank", {**RANK, "fit_weight": many}, ["fit_weight"]),
-        ("/rank", {**RANK, "candidates": [{"id": many}]}, ["candidates"]),
-        ("/sessions/s/turn", {**TURN, "text": {"a": {"b": many}}}, ["text"]),
+MANY = [0] * 100_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "loc"),
+    [
+        ("/rank", {**RANK, "candidates": MANY}, ["candidates"]),
+        ("/rank", {**RANK, "fit_weight": MANY}, ["fit_weight"]),
+        ("/rank", {**RANK, "candidates": [{"id": MANY}]}, ["candidates"]),
+        ("/sessions/s/turn", {**TURN, "text": {"a": {"b": MANY}}}, ["text"]),
         ("/sessions/s/turn", {**TURN, **{f"k{n}": n for n in range(30_000)}}, None),
-    ]:
-        (only,) = check_refusal(live.http.post(path, json=body), loc)
-        assert loc is None or only["loc"] == ["body", *loc]
+    ],
+    ids=["list", "number", "nested", "text", "fields"],
+)
+def test_too_much_is_refused_before_each_of_it_is_looked_at(
+    live: Live, path: str, body: dict[str, Any], loc: list[str] | None
+) -> None:
+    (only,) = check_refusal(live.http.post(path, json=body), loc)
+    assert loc is None or only["loc"] == ["body", *loc]
+
+
+def test_a_candidate_of_too_many_fields_is_refused(live: Live) -> None:
     wide = [{"text": "x", **{f"k{n}": n for n in range(20_000)}}]
     (only,) = check_refusal(live.http.put("/pools/default/candidates", json=wide), "wide")
     assert only["loc"] == ["body", 0]
@@ -182,9 +193,8 @@ def test_names_that_would_leave_their_namespace_are_refused(
             url = httpx.URL(str(tenants.http.base_url), raw_path=path.encode())
             response = tenants.http.request(method, url, json=TURN if method == "POST" else {})
             assert check_refusal(response, name)[0]["loc"][0] == "path", name
-    late = {
-        session_key("ann", "hers", "first").encode()
-    }  # her own turn's, which is written when it is idle
+    # Of her own turn, written when the encoder is idle.
+    late = {session_key("ann", "hers", "first").encode()}
     assert set(_shared_server.command("KEYS", "*")) - before <= late
     for name in ("ann", "bob/x", "*", "ann}", "", "..", "ann\tbob"):
         refused = tenants.http.get("/pools", headers={"Turnwise-Namespace": name})
@@ -240,11 +250,11 @@ def test_a_key_of_idempotency_is_the_tenants_own(tenants: Live) -> None:
         assert (found["turn"], found["replayed"]) == (1, replayed)
 
 
-def test_keys_of_idempotency_are_plain_and_short(live: Live) -> None:
-    for key in (b"", b"a b", b"k" * 256, b"\xe9"):
-        headers = {b"Idempotency-Key": key}
-        response = live.http.post("/sessions/s/turn", json=TURN, headers=headers)
-        assert check_refusal(response, key)[0]["loc"] == ["header", "idempotency-key"]
+@pytest.mark.parametrize("key", [b"", b"a b", b"k" * 256, b"\xe9"])
+def test_keys_of_idempotency_are_plain_and_short(live: Live, key: bytes) -> None:
+    headers = {b"Idempotency-Key": key}
+    response = live.http.post("/sessions/s/turn", json=TURN, headers=headers)
+    assert check_refusal(response, key)[0]["loc"] == ["header", "idempotency-key"]
 
 
 def test_logs_keep_to_their_lines_and_tell_no_texts(live: Live) -> None:

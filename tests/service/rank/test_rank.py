@@ -183,8 +183,9 @@ def test_given_candidates_are_encoded_once(live: Live) -> None:
     assert "after" not in encoded()
 
 
-def test_what_cannot_be_ranked_is_invalid(live: Live) -> None:
-    for body in (
+@pytest.mark.parametrize(
+    "body",
+    [
         {"candidates": REPLIES},
         {"context": [], "candidates": REPLIES},
         {"context": CONTEXT},
@@ -192,8 +193,10 @@ def test_what_cannot_be_ranked_is_invalid(live: Live) -> None:
         {"context": CONTEXT, "session_id": "s", "candidates": REPLIES},
         {"context": [], "pool": "default", "goals": [{"text": "x"}]},
         {"context": CONTEXT, "candidates": ["x"] * 1001},
-    ):
-        assert wrong(live.http.post("/rank", json=body)), body
+    ],
+)
+def test_what_cannot_be_ranked_is_invalid(live: Live, body: dict[str, object]) -> None:
+    assert wrong(live.http.post("/rank", json=body))
 
 
 def test_search_finds_what_follows_a_text(live: Live, oracle: Oracle) -> None:

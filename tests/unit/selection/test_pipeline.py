@@ -14,7 +14,7 @@ from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.pools import Filter
+from turnwise.service.pools import Candidate, Filter
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import NOTHING_SAID, EncodedContext, Said
 from turnwise.service.selection.pipeline import NEAR, Options, Pipeline, Selection
@@ -150,7 +150,7 @@ async def test_candidates_near_to_what_was_said_are_left_out() -> None:
 async def test_only_candidates_that_match_the_filter_are_offered() -> None:
     pool = ArrayPool.of(TEXTS)
     pool.candidates = [
-        replace(candidate, metadata={"odd": index % 2 == 1})
+        Candidate.of(candidate.text, candidate.id, {"odd": index % 2 == 1})
         for index, candidate in enumerate(pool.candidates)
     ]
     options = replace(MEAN, where=Filter.of({"odd": True}))

@@ -68,21 +68,25 @@ def test_dialogues_that_are_too_few_or_too_short_name_their_file(
     assert result.exception.file == str(path)
 
 
-def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        "next-utterance --out FILE",
+        "next-utterance --out FILE/below",
+        "heat-map --model x --out FILE",
+        "short-term --out FOLDER --save-candidates FILE/x.jsonl",
+        "short-term --out FOLDER --save-candidates FOLDER",
+        "build-ranking --out FOLDER",
+    ],
+)
+def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path, words: str) -> None:
     file = tmp_path / "file"
     file.touch()
-    data = ["--data", str(file)]
-    for args in (
-        ["next-utterance", *data, "--out", str(file)],
-        ["next-utterance", *data, "--out", str(file / "below")],
-        ["heat-map", *data, "--model", "x", "--out", str(file)],
-        ["short-term", *data, "--out", str(tmp_path), "--save-candidates", str(file / "x.jsonl")],
-        ["short-term", *data, "--out", str(tmp_path), "--save-candidates", str(tmp_path)],
-        ["build-ranking", *data, "--out", str(tmp_path)],
-    ):
-        result = CliRunner().invoke(app, ["evaluate", *args])
-        assert result.exit_code == 2, result.output
-        assert "folder" in result.output
+    words = words.replace("FILE", str(file)).replace("FOLDER", str(tmp_path))
+    command, *options = words.split()
+    result = CliRunner().invoke(app, ["evaluate", command, "--data", str(file), *options])
+    assert result.exit_code == 2, result.output
+    assert "folder" in result.output
 
 
 @pytest.mark.parametrize(

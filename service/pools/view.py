@@ -1,7 +1,7 @@
 """`PoolView`: one version of a pool, which a request searches in memory or in a store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from turnwise.models.confidence import Spread
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
-from turnwise.service.pools.memory.contents import Contents, Hit
+from turnwise.service.pools.memory.contents import Contents, Hit, Match
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.wire.fields import EncoderName
@@ -64,6 +64,47 @@ class PoolView(Protocol):
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
         """Return the scores of a query (d,) over the candidates that a filter matches."""
 
+    @property
+    def has_examples(self) -> bool:
+        """Whether any candidate has examples."""
+
+    async def search_examples(
+        self, said: Float32, top_k: int, where: Filter | None = None
+    ) -> list[Hit]:
+        """Return the top candidates by their best examples, best first, ties by id.
+
+        The score of each is the cosine of its best example, which is the `match`. Candidates
+        without examples are left out.
+
+        Args:
+            said: (d,) [B2] of an utterance of another speaker than the responder.
+            top_k: Number of candidates, at least 1.
+            where: Leaves out the candidates that it does not match.
+
+        Raises:
+            ValueError: `said` is not a finite vector of d numbers.
+        """
+
+    async def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
+        """Return the best example of each of k candidates; None if it has none, or is not there.
+
+        Args:
+            said: (d,), as in `search_examples`.
+            ids: Their ids.
+        """
+
+    async def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
+        """Return the cosines of a vector (d,) with all examples of the matching candidates.
+
+        The pool has examples.
+        """
+
+    async def groups_of(self, texts: Collection[str]) -> frozenset[str]:
+        """Return the groups of the candidates with these texts, as `fold_text` gives them."""
+
+    async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
+        """Return k candidates by their ids; None for those that the pool lacks."""
+
     async def vectors(self, ids: Sequence[str]) -> Float32:
         """Return the vectors (k, d) of k candidates.
 
@@ -105,6 +146,47 @@ class LocalView:
             return self.contents.spread(query, where)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.workers.search, self.contents.spread, query, where)
+
+    @property
+    def has_examples(self) -> bool:
+        """Whether any candidate has examples."""
+        return False
+
+    async def search_examples(
+        self,
+        said: Float32,  # noqa: ARG002
+        top_k: int,  # noqa: ARG002
+        where: Filter | None = None,  # noqa: ARG002
+    ) -> list[Hit]:
+        """Return the top candidates by their best examples."""
+        return []
+
+    async def best_examples(
+        self,
+        said: Float32,  # noqa: ARG002
+        ids: Sequence[str],
+    ) -> list[Match | None]:
+        """Return the best example of each of k candidates."""
+        return [None] * len(ids)
+
+    async def example_spread(
+        self,
+        said: Float32,  # noqa: ARG002
+        where: Filter | None = None,  # noqa: ARG002
+    ) -> Spread:
+        """Return the cosines of a vector with all examples."""
+        return Spread(0.0, 0.0, 2)
+
+    async def groups_of(self, texts: Collection[str]) -> frozenset[str]:
+        """Return the groups; the first call folds all wordings, in the thread of searches."""
+        if self.contents.has_wordings or len(self.contents) <= INLINE:
+            return self.contents.groups_of(texts)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.workers.search, self.contents.groups_of, texts)
+
+    async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
+        """Return k candidates by their ids."""
+        return [self.contents.get(each) for each in ids]
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
         """Return the vectors (k, d) of k candidates."""

@@ -6,7 +6,8 @@ is merged into a new base before the copy costs much.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -15,6 +16,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Moments, Spread
+from turnwise.models.texts import fold_text
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
@@ -43,11 +45,21 @@ _STEP = 128
 """Candidates that a step of a filter checks, in 20 milliseconds for one of the most conditions."""
 
 
+class Match(NamedTuple):
+    """The best example of a candidate."""
+
+    score: float
+    """Its cosine with the utterance that was searched for."""
+    text: str
+
+
 class Hit(NamedTuple):
     """A candidate that a search found."""
 
     candidate: Candidate
     score: float
+    match: Match | None = None
+    """The example that led to it; None if its text did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +118,20 @@ class Segment:
     def by_text(self) -> dict[str, int]:
         """The index of each text; the candidate need not be alive, for the vector is the same."""
         return {candidate.text: index for index, candidate in enumerate(self.candidates)}
+
+    @cached_property
+    def wordings(self) -> dict[str, list[Candidate]]:
+        """The candidates that have a group, by their texts as `fold_text` gives them."""
+        wordings = defaultdict[str, list[Candidate]](list)
+        for candidate in self.candidates:
+            if candidate.group is not None:
+                wordings[fold_text(candidate.text)].append(candidate)
+        return dict(wordings)
+
+    @property
+    def has_wordings(self) -> bool:
+        """Whether `wordings` have been collected."""
+        return "wordings" in vars(self)
 
     @cached_property
     def moments(self) -> Moments:
@@ -249,6 +275,22 @@ class Contents:
         if location is None:
             return None
         return location.segment.candidates[location.index]
+
+    def groups_of(self, texts: Collection[str]) -> frozenset[str]:
+        """Return the groups of the candidates with these texts, as `fold_text` gives them."""
+        wordings = [
+            candidate
+            for segment in (self.base, self.overlay)
+            for text in texts
+            for candidate in segment.wordings.get(text, ())
+        ]
+        alive = [each for each in wordings if self.get(each.id) is each]
+        return frozenset(each.group for each in alive if each.group is not None)
+
+    @property
+    def has_wordings(self) -> bool:
+        """Whether `groups_of` takes microseconds; its first call takes up to a second."""
+        return self.base.has_wordings and self.overlay.has_wordings
 
     def candidates(self) -> list[Candidate]:
         """Return all candidates, in the order of `vectors()`."""

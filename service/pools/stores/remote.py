@@ -29,7 +29,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import Progress, encode_unknown
 from turnwise.service.pools.filter import Filter
-from turnwise.service.pools.memory.contents import Hit, Segment
+from turnwise.service.pools.memory.contents import Hit, Match, Segment
 from turnwise.service.pools.memory.flat import FlatIndex, Float16
 from turnwise.service.pools.memory.workers import Work, Workers
 from turnwise.service.pools.pool import Backend, Pool
@@ -368,6 +368,45 @@ class RemoteView:
             matching = int(np.bitwise_count(self.sample.match(where)).sum())
             candidates = round(candidates * matching / max(1, len(self.sample.candidates)))
         return self.sample.moments.spread(query, max(2, candidates))
+
+    @property
+    def has_examples(self) -> bool:
+        """False: a candidate store keeps no vectors of examples yet."""
+        return False
+
+    async def search_examples(
+        self,
+        said: Float32,  # noqa: ARG002
+        top_k: int,  # noqa: ARG002
+        where: Filter | None = None,  # noqa: ARG002
+    ) -> list[Hit]:
+        """Return nothing."""
+        return []
+
+    async def best_examples(
+        self,
+        said: Float32,  # noqa: ARG002
+        ids: Sequence[str],
+    ) -> list[Match | None]:
+        """Return None for each candidate."""
+        return [None] * len(ids)
+
+    async def example_spread(
+        self,
+        said: Float32,  # noqa: ARG002
+        where: Filter | None = None,  # noqa: ARG002
+    ) -> Spread:
+        """Return the spread of no scores."""
+        return Spread(0.0, 0.0, 2)
+
+    async def groups_of(self, texts: Iterable[str]) -> frozenset[str]:  # noqa: ARG002
+        """Return no groups."""
+        return frozenset()
+
+    async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
+        """Return k candidates by their ids."""
+        found = await self.store.fetch(self.collection.name, ids)
+        return [found[each].candidate if each in found else None for each in ids]
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
         """Return the vectors (k, d) of k candidates, those that were not found from the store."""

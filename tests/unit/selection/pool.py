@@ -1,6 +1,6 @@
 """A pool in arrays, a context of random vectors, and naive scores of one after the other."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.confidence import Moments, Spread
-from turnwise.service.pools import Candidate, Filter, Hit
+from turnwise.models.texts import fold_text
+from turnwise.service.pools import Candidate, Filter, Hit, Match
 from turnwise.service.pools.view import Batch
 from turnwise.service.selection.context import EncodedContext
 from turnwise.service.wire.fields import EncoderName
@@ -55,6 +56,8 @@ class ArrayPool:
     encoder_name: EncoderName = "default"
     name: str = "replies"
     version: int = 1
+    examples: dict[str, Float32] = field(default_factory=dict)
+    """The vectors (m, d) of each candidate's examples, by id."""
     searched: list[int] = field(default_factory=list)
     """The number of hits that each search asked for."""
 
@@ -75,6 +78,45 @@ class ArrayPool:
 
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
         return Moments.of(self.after).spread(query, len(self.candidates))
+
+    @property
+    def has_examples(self) -> bool:
+        return bool(self.examples)
+
+    async def search_examples(
+        self, said: Float32, top_k: int, where: Filter | None = None
+    ) -> list[Hit]:
+        ids = [each.id for each in self.candidates if where is None or where.matches(each.metadata)]
+        by_id = {each.id: each for each in self.candidates}
+        matches = await self.best_examples(said, ids)
+        hits = [
+            Hit(by_id[each], match.score, match)
+            for each, match in zip(ids, matches, strict=True)
+            if match
+        ]
+        return sorted(hits, key=lambda hit: -hit.score)[:top_k]
+
+    async def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
+        return [self._best_example(said, each) for each in ids]
+
+    def _best_example(self, said: Float32, id: str) -> Match | None:  # noqa: A002
+        if id not in self.examples:
+            return None
+        cosines = self.examples[id].astype(np.float64) @ said.astype(np.float64)
+        return Match(float(cosines.max()), f"example {int(cosines.argmax())} of {id}")
+
+    async def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
+        vectors = np.concatenate(list(self.examples.values()))
+        return Moments.of(vectors).spread(said, len(vectors))
+
+    async def groups_of(self, texts: Collection[str]) -> frozenset[str]:
+        return frozenset(
+            each.group for each in self.candidates if each.group and fold_text(each.text) in texts
+        )
+
+    async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
+        by_id = {each.id: each for each in self.candidates}
+        return [by_id.get(each) for each in ids]
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
         indices = {candidate.id: index for index, candidate in enumerate(self.candidates)}

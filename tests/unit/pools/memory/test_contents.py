@@ -251,3 +251,18 @@ def test_the_spread_is_that_of_the_scores_of_the_larger_segment(larger: str) -> 
     even = left.spread(query, Filter.of({"even": True}))
     assert even.candidates == len(contents) // 2 - 2
     assert even[:2] == left.spread(query)[:2]
+
+
+def test_the_groups_of_texts_are_those_of_candidates_that_are_still_there() -> None:
+    made = [
+        Candidate.of("Nine to five.", "a", group="hours"),
+        Candidate.of("nine  to five", "b", group="times"),
+        Candidate.of("Bye.", "c", group="bye"),
+        Candidate.of("Nine to five!", "d"),
+    ]
+    before = Contents.empty(D).after([Edit(made, VECTORS[:4])], FlatIndex).merge(FlatIndex)
+    assert before.groups_of({"nine to five"}) == {"hours", "times"}
+    changed = [Candidate.of("Nine to five.", "a", group="open")]
+    after = before.after([Edit(changed, VECTORS[:1], ["b"])], FlatIndex)
+    assert after.groups_of({"nine to five", "no such text"}) == {"open"}
+    assert after.groups_of({"bye"}) == {"bye"}

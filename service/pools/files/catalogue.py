@@ -1,8 +1,9 @@
 """Catalogues: files of candidates that are encoded in bulk, in Parquet, JSON Lines or CSV.
 
-A candidate has a `text`, and optionally an `id` and `metadata`: an object, in Parquet also JSON as
-a string. The metadata of a row of CSV are its other columns. JSON Lines and CSV may be followed by
-`.gz` or `.xz`. A catalogue is never held in memory.
+A candidate has a `text`, and optionally an `id`, `metadata` (an object, in Parquet also JSON as a
+string), `examples` (a list of strings) and a `group`. CSV has no examples: the metadata of a row are
+all columns but `id` and `text`. JSON Lines and CSV may be followed by `.gz` or `.xz`. A catalogue is
+never held in memory.
 """
 
 import csv
@@ -32,7 +33,7 @@ PART = 10_000
 """Candidates of a part, which takes some 8 MB with the default model."""
 _READ = 1000
 """Rows of a Parquet file that are read at once."""
-_FIELDS = ("id", "text", "metadata")
+_FIELDS = ("id", "text", "metadata", "examples", "group")
 
 
 class Row(NamedTuple):
@@ -175,8 +176,10 @@ def _rows(files: Sequence[str]) -> Iterator[Row]:
 def _row(fields: dict[str, Any], file: str, line: int | None) -> Row:
     read = read_candidate(fields, file, line)
     row = Row(Candidate.uploaded(read), file, line)
-    if (length := len(read.text)) > Limits.max_text_chars:
-        raise row.error(excess(length, Limits.max_text_chars, "characters"), "text")
+    texts = [("text", read.text), *(("examples", example) for example in read.examples)]
+    for field, text in texts:
+        if len(text) > Limits.max_text_chars:
+            raise row.error(excess(len(text), Limits.max_text_chars, "characters"), field)
     size = len(json.dumps(read.metadata, ensure_ascii=False).encode()) if read.metadata else 0
     if size > Limits.max_metadata_bytes:
         raise row.error(excess(size, Limits.max_metadata_bytes, "bytes"), "metadata")
@@ -214,11 +217,14 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if "text" not in columns or len(set(columns)) < len(columns):
                 what = f'a column repeats in the header "{",".join(columns)}", or "text" is missing'
                 raise DataError(what, str(path), 1)
+            if "examples" in columns:
+                what = "CSV has no examples: use JSON Lines or Parquet"
+                raise DataError(what, str(path), 1, "examples")
             for row in reader:
                 if None in row or None in row.values():
                     what = "not as many fields as the header has"
                     raise DataError(what, str(path), reader.line_num)
-                metadata = {name: row[name] for name in columns if name not in _FIELDS[:2]}
+                metadata = {name: row[name] for name in columns if name not in {"id", "text"}}
                 given = {name: value for name, value in metadata.items() if value}
                 fields = {"text": row["text"], "id": row.get("id") or None, "metadata": given}
                 yield reader.line_num, fields
@@ -231,7 +237,10 @@ def _hash_text(text: str) -> int:
 
 
 def _hash_candidate(candidate: Candidate) -> int:
-    return _hash_text("\0".join((candidate.id, candidate.text, sorted_json(candidate.metadata))))
+    fields = [candidate.id, candidate.text, sorted_json(candidate.metadata)]
+    if candidate.examples or candidate.group:  # the digests of other catalogues stay as they were
+        fields.append(json.dumps([candidate.examples, candidate.group]))
+    return _hash_text("\0".join(fields))
 
 
 def _shared_id_error(files: Sequence[str], earlier: int, later: int) -> DataError:

@@ -71,6 +71,30 @@ def test_each_kind_of_file_holds_the_same(
     assert read(tmp_path / "a.*") == CANDIDATES
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_examples_and_groups_are_read(tmp_path: Path, name: str) -> None:
+    rows = [
+        {"text": "Nine to six.", "examples": ["When are you open?", "Hours?"], "group": "hours"},
+        {"text": "Bye.", "examples": None, "group": None},
+    ]
+    if name.endswith(".parquet"):
+        parquet.write_table(pa.Table.from_pylist(rows), tmp_path / name)
+    else:
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+    hours = Candidate.of("Nine to six.", examples=["When are you open?", "Hours?"], group="hours")
+    assert read(tmp_path / name) == [hours, Candidate.of("Bye.")]
+
+
+@pytest.mark.parametrize("other", [{"examples": ["Hi?"]}, {"group": "talk"}])
+def test_a_candidate_with_other_examples_or_group_is_another_one(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    row = {"id": "1", "text": "Hello.", "examples": ["Hi!"], "group": "hello"}
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(row | other)}\n")
+    with pytest.raises(DataError, match="'1' is also the id of another one"):
+        read(tmp_path / "a.jsonl")
+
+
 def test_a_file_may_be_at_a_url(tmp_path: Path) -> None:
     json_lines(tmp_path / "a.jsonl")
     system = fsspec.filesystem("memory")
@@ -92,6 +116,10 @@ BAD = {
         ('{"text": "x"}\n{"text": \n', "line 2: not JSON"),
         (f'{{"text": "{"x" * 2001}"}}\n', 'line 1, field "text": 2001 characters are more'),
         (
+            f'{{"text": "x", "examples": ["y", "{"x" * 2001}"]}}\n',
+            'line 1, field "examples": 2001 characters are more',
+        ),
+        (
             f'{{"text": "x", "metadata": {{"a": "{"x" * 5000}"}}}}\n',
             'line 1, field "metadata": 5009 bytes are more',
         ),
@@ -104,6 +132,7 @@ BAD = {
         ("id,answer\n1,Yes\n", "line 1: a column repeats in the header"),
         ("id,text\n1,Yes\n2\n", "line 3: not as many fields as the header has"),
         ('id,text\n1,"Yes\n', "line 2: not CSV"),
+        ("text,examples\nYes.,Open?\n", 'line 1, field "examples": CSV has no examples'),
     ],
     "a.parquet": [("PAR1", ": not Parquet")],
     "a.txt": [("x", ": unknown ending: expected .parquet")],

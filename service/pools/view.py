@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,11 +18,19 @@ from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import PoolSettings
 
-Batch = tuple[Sequence[Candidate], Float16]
-"""Candidates, and their vectors (n, d)."""
-
 INLINE = 4000
 """Up to this size, a search takes less time than handing it to another thread."""
+
+
+class Batch(NamedTuple):
+    """Candidates and the vectors of their texts and examples."""
+
+    candidates: Sequence[Candidate]
+    """n candidates."""
+    vectors: Float16
+    """(n, d)."""
+    examples: Float16
+    """(m, d), of `all_examples` of each candidate in turn."""
 
 
 class PoolView(Protocol):
@@ -195,7 +203,10 @@ class LocalView:
     async def scan(self) -> AsyncIterator[Batch]:
         """Yield all candidates at once; their vectors are not copied if they are in one array."""
         contents = self.contents
-        yield await self.workers.build(lambda: (contents.candidates(), contents.vectors()))
+        examples = np.empty((0, contents.base.index.dimension), np.float16)
+        yield await self.workers.build(
+            lambda: Batch(contents.candidates(), contents.vectors(), examples)
+        )
 
     async def _evaluate(self, where: Filter | None) -> None:
         """Evaluate a new filter in a thread; stop when no request waits for it any more."""

@@ -115,7 +115,7 @@ async def import_parts(
         done = 0
         for batch in folder.batches(manifest):
             yield batch
-            done += len(batch[0])
+            done += len(batch.candidates)
             progress(done, manifest.size)
 
     async with components_of(settings) as components:

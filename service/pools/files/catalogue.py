@@ -1,9 +1,9 @@
 """Catalogues: files of candidates that are encoded in bulk, in Parquet, JSON Lines or CSV.
 
 A candidate has a `text`, and optionally an `id`, `metadata` (an object, in Parquet also JSON as a
-string), `examples` (a list of strings) and a `group`. CSV has no examples: the metadata of a row are
-all columns but `id` and `text`. JSON Lines and CSV may be followed by `.gz` or `.xz`. A catalogue is
-never held in memory.
+string), `examples` (a list of strings) and a `group`. CSV has no examples: the metadata of a row
+are all columns but `id` and `text`. JSON Lines and CSV may be followed by `.gz` or `.xz`. A
+catalogue is never held in memory.
 """
 
 import csv

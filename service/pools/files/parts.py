@@ -218,4 +218,5 @@ def _batch(table: pa.Table, dimension: int) -> Batch:
     if not are_unit(vectors):
         raise ValueError("vectors are not of unit length")
     rows = zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)
-    return [Candidate.of(text, id, json.loads(metadata)) for id, text, metadata in rows], vectors  # noqa: A001
+    candidates = [Candidate.of(text, id, json.loads(metadata)) for id, text, metadata in rows]  # noqa: A001
+    return Batch(candidates, vectors, vectors[:0])

@@ -84,10 +84,11 @@ class Snapshot:
         """
         known = (self.manifest.fingerprint, self.manifest.dimension)
         if known == (encoder.fingerprint, encoder.dimension):
-            yield self.candidates, self.vectors
+            yield Batch(self.candidates, self.vectors, self.vectors[:0])
             return
         texts = [candidate.text for candidate in self.candidates]
-        yield self.candidates, await encode_candidates(encoder, texts, progress)
+        vectors = await encode_candidates(encoder, texts, progress)
+        yield Batch(self.candidates, vectors, vectors[:0])
 
 
 async def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprint: str) -> Manifest:
@@ -103,8 +104,8 @@ async def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprin
         SnapshotError: The folder is not empty, or cannot be written.
     """
     batches = [batch async for batch in view.scan()]
-    candidates = [candidate for batch, _ in batches for candidate in batch]
-    parts = [vectors for _, vectors in batches]
+    candidates = [candidate for batch in batches for candidate in batch.candidates]
+    parts = [batch.vectors for batch in batches]
     vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
     manifest = Manifest(
         format=FORMAT,

@@ -215,9 +215,10 @@ class LocalPool(Pool):
         """Replace all candidates in one version, or change nothing."""
         candidates: list[Candidate] = []
         vectors: dict[str, Float16] = {}
-        async for batch, rows in batches:
-            candidates += batch
-            vectors.update(zip((candidate.text for candidate in batch), rows, strict=True))
+        async for batch in batches:
+            candidates += batch.candidates
+            texts = (candidate.text for candidate in batch.candidates)
+            vectors.update(zip(texts, batch.vectors, strict=True))
         wanted = {candidate.id for candidate in candidates}
 
         def plan(contents: Contents) -> Plan:

@@ -32,8 +32,8 @@ async def filled_collection(
     """Return a new collection with these candidates; none is left if that fails."""
     collection = await empty_collection(key, store, encoder)
     try:
-        async for candidates, vectors in batches:
-            await write(store, collection.name, candidates, vectors)
+        async for batch in batches:
+            await write(store, collection.name, batch.candidates, batch.vectors)
         await store.settle(collection.name)
     except BaseException:
         with suppress(StoreUnavailable):

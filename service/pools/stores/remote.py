@@ -199,10 +199,10 @@ class RemotePool(Pool):
 
         async def counted() -> AsyncIterator[Batch]:
             nonlocal size, changed
-            async for candidates, vectors in batches:
-                size += len(candidates)
-                changed += len(await self._changed(known, candidates, {}))
-                yield candidates, vectors
+            async for batch in batches:
+                size += len(batch.candidates)
+                changed += len(await self._changed(known, batch.candidates, {}))
+                yield batch
 
         filled = await filled_collection(self.key, self.store, self.encoder, counted())
         await self._stand_for(filled, known, size)
@@ -238,7 +238,7 @@ class RemotePool(Pool):
         queries = await self.encoder.sample_queries(texts)
         exact = np.full((len(queries), _TOP), -np.inf, np.float32)  # scores, best last
         async for stored in self.store.scan(known.collection.name):
-            scores = queries @ _batch(stored)[1].astype(np.float32).T
+            scores = queries @ _batch(stored).vectors.astype(np.float32).T
             exact = np.sort(np.hstack([exact, scores]))[:, -_TOP:]
         await asyncio.sleep(LAG_SECONDS)  # searches see the last edits
         found: dict[int, float] = {}
@@ -292,8 +292,8 @@ class RemotePool(Pool):
                 drawn += batch
                 if len(drawn) >= _SAMPLE:
                     break
-        candidates, vectors = _batch(drawn, self.encoder.dimension)
-        return Segment(tuple(candidates), FlatIndex(vectors))
+        sample = _batch(drawn, self.encoder.dimension)
+        return Segment(tuple(sample.candidates), FlatIndex(sample.vectors))
 
     async def _changed(
         self, known: StoredPool, candidates: Sequence[Candidate], vectors: dict[str, Float16]
@@ -421,23 +421,25 @@ class RemoteView:
 
     async def scan(self) -> AsyncIterator[Batch]:
         """Yield all candidates with their vectors in batches. The first batch is empty."""
-        yield [], np.empty((0, self.sample.index.dimension), np.float16)
+        yield _batch([], self.sample.index.dimension)
         async for stored in self.store.scan(self.collection.name):
             yield _batch(stored)
 
 
 def _batch(stored: Sequence[Stored], dimension: int = 0) -> Batch:
     if not stored:
-        return [], np.empty((0, dimension), np.float16)
-    return [one.candidate for one in stored], np.stack([one.vector for one in stored])
+        nothing = np.empty((0, dimension), np.float16)
+        return Batch([], nothing, nothing)
+    vectors = np.stack([one.vector for one in stored])
+    return Batch([one.candidate for one in stored], vectors, vectors[:0])
 
 
 def _hits(query: Float32, stored: Sequence[Stored]) -> list[Hit]:
     if not stored:
         return []
-    candidates, vectors = _batch(stored)
-    scores = vectors.astype(np.float64) @ query.astype(np.float64)
-    hits = map(Hit, candidates, scores.astype(np.float32).tolist())
+    batch = _batch(stored)
+    scores = batch.vectors.astype(np.float64) @ query.astype(np.float64)
+    hits = map(Hit, batch.candidates, scores.astype(np.float32).tolist())
     return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))
 
 
@@ -450,7 +452,7 @@ def _recall(queries: Float32, least: Float32, found: Sequence[Sequence[Stored]])
         found: What was found for each query.
     """
     shares = [
-        np.count_nonzero(_batch(stored, len(query))[1] @ query >= score - _ROUNDING) / _TOP
+        np.count_nonzero(_batch(stored, len(query)).vectors @ query >= score - _ROUNDING) / _TOP
         for query, score, stored in zip(queries, least, found, strict=True)
     ]
     return float(np.mean(shares))

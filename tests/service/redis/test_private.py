@@ -75,6 +75,36 @@ def test_a_server_that_died_can_be_stopped(tmp_path: Path) -> None:
     assert not Path(server.url.removeprefix("unix://")).parent.exists()
 
 
+def test_a_server_that_died_is_started_again_with_its_data(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path, check_seconds=0.01) as server, client(server.url) as redis:
+        redis.set("key", "value")
+        os.kill(server.pid, signal.SIGKILL)
+        eventually(lambda: "runs again" in caplog.text)
+        assert redis.get("key") == b"value"
+        assert running_url(tmp_path) == server.url
+    assert gone(server.pid)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+def test_a_server_that_cannot_start_again_is_tried_until_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = tmp_path / "appendonlydir"
+    with running(tmp_path, check_seconds=0.01) as server:
+        parts.rename(tmp_path / "moved")
+        parts.touch()  # where the server expects a folder
+        os.kill(server.pid, signal.SIGKILL)
+        eventually(lambda: "trying until it starts" in caplog.text)
+        failed = server.pid
+        eventually(lambda: server.pid != failed)  # tried again
+        parts.unlink()
+        (tmp_path / "moved").rename(parts)
+        eventually(lambda: "runs again" in caplog.text)
+    assert len(caplog.records) == 3
+
+
 def test_a_server_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     with running(tmp_path, stop_seconds=0.05) as server:
         os.kill(server.pid, signal.SIGSTOP)

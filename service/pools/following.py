@@ -288,9 +288,10 @@ class FollowedPools:
         return pool is not None and pool.state == "ready"
 
     async def _poll_forever(self) -> None:
+        error = ""
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            await log_errors(self.poll)
+            error = await log_errors(self.poll, known=error)
 
     async def poll(self) -> None:
         """Look for changes in Redis, and start background work: no pool delays the others."""

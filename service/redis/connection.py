@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from traceback import walk_tb
 from typing import Any, cast
@@ -186,18 +186,27 @@ class Probe:
     clients: Sequence[Redis]
     metrics: Metrics
     cluster: bool
+    _outage: set[str] = field(init=False, default_factory=set)
+    """The types of the errors of the current outage, each of which is logged once."""
+    _policies: set[str] = field(init=False, default_factory=set)
+    """The policies by which Redis may evict, as logged last."""
 
     async def __call__(self) -> bool:
-        """Return whether Redis accepts a write."""
+        """Return whether Redis accepts a write; log when it begins to fail, and when it ends."""
         try:
             with redis_errors(self.metrics, "probe"):
                 async with asyncio.timeout(PROBE_TIMEOUT):
                     await self._write()
         except Exception as error:
             cause = error.__cause__ or error
-            why = f"{type(cause).__name__}: {cause}"
-            _log.warning("Redis does not answer or rejects writes: %s", why)
+            kind = type(cause).__name__
+            if kind not in self._outage:
+                self._outage.add(kind)
+                _log.warning("Redis does not answer or rejects writes: %s: %s", kind, cause)
             return False
+        if self._outage:
+            self._outage.clear()
+            _log.info("Redis accepts writes again")
         return True
 
     async def _write(self) -> None:
@@ -208,8 +217,9 @@ class Probe:
             self.metrics.redis_memory_ratio.set(max(ratios, default=0.0))
             policies = {info["maxmemory_policy"] for info in servers} - {"noeviction"}
             self.metrics.redis_may_evict.set(bool(policies))
-            if policies:
+            if policies - self._policies:
                 _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))
+            self._policies = policies
         written = [await self._written(redis) for redis in self.clients]
         if not all(written):
             raise ReadOnlyError("the connections led to a demoted primary")

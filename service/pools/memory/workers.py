@@ -88,7 +88,7 @@ class Background:
     """Background tasks; at most one runs for each key."""
 
     def __init__(self) -> None:
-        self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._tasks: dict[object, asyncio.Task[str]] = {}
 
     def begin(self, key: object, work: Work) -> None:
         """Start a task, unless one of this key is running."""
@@ -111,11 +111,23 @@ class Background:
             await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
 
 
-async def log_errors(work: Work) -> None:
-    """Run work that will be tried again; log its error instead of raising it."""
+async def log_errors(work: Work, known: str = "") -> str:
+    """Run work that will be tried again; log its error instead of raising it.
+
+    Args:
+        work: The work.
+        known: The message of an error that is not logged, because it was a moment ago.
+
+    Returns:
+        The message of the error, empty if there was none.
+    """
     try:
         await work()
     except (ServiceError, MemoryError) as error:
-        _log.warning("pools: %s", error or "out of memory")
+        message = str(error) or "out of memory"
+        if message != known:
+            _log.warning("pools: %s", message)
+        return message
     except Exception:
         _log.exception("pools: unexpected")
+    return ""

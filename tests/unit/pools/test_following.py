@@ -286,6 +286,25 @@ async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
     await until(lambda: replica.followed.ready)
 
 
+async def test_polls_that_fail_alike_are_logged_once(
+    start: StartReplica,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
+    replica = await start(redis_server.url)
+    failed = partial(
+        replica.metric,
+        "turnwise_redis_operations_total",
+        operation="pool_read",
+        result="unavailable",
+    )
+    redis_server.kill()
+    await until(lambda: (failed() or 0) > 3)
+    assert caplog.text.count("pools: Redis cannot be reached") == 1
+
+
 async def test_a_pool_that_must_exist_is_filled_when_redis_is_there(
     start: StartReplica, redis_server: RedisServer
 ) -> None:

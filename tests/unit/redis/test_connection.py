@@ -270,6 +270,21 @@ async def test_redis_is_probed_at_most_once_a_second(redis: Redis) -> None:
     assert 1 <= (await redis.info("commandstats"))["cmdstat_set"]["calls"] <= 1 + seconds
 
 
+async def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "turnwise.redis")
+    async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
+        probe = Probe([client], Metrics(), cluster=False)
+        redis_server.kill()
+        assert [await probe() for _ in range(3)] == [False] * 3
+        redis_server.start()
+        assert await probe()
+    failed, repaired = caplog.messages
+    assert failed.startswith("Redis does not answer or rejects writes: ConnectionError: ")
+    assert repaired == "Redis accepts writes again"
+
+
 async def test_a_redis_that_hangs_fails_its_probe_for_all_who_ask(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

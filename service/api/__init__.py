@@ -1,5 +1,8 @@
 """The HTTP API: `create_api` puts routes, middleware, errors and documentation together."""
 
+# Before FastAPI: the module keeps OTEL_PROPAGATORS from OpenTelemetry, which FastAPI imports.
+from turnwise.service.observe.tracing import telemetry  # isort: skip
+
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
@@ -22,7 +25,6 @@ from turnwise.service.api.http.openapi import add_openapi
 from turnwise.service.api.http.problems import add_problem_handlers
 from turnwise.service.api.routes import console, ops, plan, pools, rank, rerank, sessions
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.observe.tracing import telemetry
 from turnwise.service.settings import Settings
 
 ROUTERS = (

@@ -4,3 +4,6 @@
 top, `encoder_only` wires a service without Redis, and `server` runs either. The package imports
 everything below it, and only `cli` imports it.
 """
+
+# Before FastAPI: the module keeps OTEL_PROPAGATORS from OpenTelemetry, which FastAPI imports.
+import turnwise.service.observe.tracing  # noqa: F401

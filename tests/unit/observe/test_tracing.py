@@ -166,14 +166,15 @@ def test_no_spans_are_sent_without_an_exporter(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    "modules",
+    "module",
     [
+        "turnwise.service.api",
+        "turnwise.service.app.server",
         "turnwise.service.cli.doctor.examine",
-        "turnwise.service.observe.logs, turnwise.service.app.server",  # the order of `serve`
     ],
 )
-def test_propagators_are_not_read_without_tracing(modules: str) -> None:
-    code = f"import os, {modules}; print(os.environ['OTEL_PROPAGATORS'])"
+def test_propagators_are_not_read_without_tracing(module: str) -> None:
+    code = f"import os, {module}; print(os.environ['OTEL_PROPAGATORS'])"
     environment = os.environ | {"OTEL_PROPAGATORS": "b3"}
     command = [sys.executable, "-c", code]
     ended = run(command, env=environment, capture_output=True, text=True, check=True)  # noqa: S603

@@ -97,7 +97,7 @@ class Chat:
         for number, choice in enumerate(self._choices, start=1):
             reply = escape(choice.text)
             if choice.matched:
-                reply += f"\n[dim]like: {escape(choice.matched.example)}[/dim]"
+                reply += f"\n[dim]matched: {escape(choice.matched.example)}[/dim]"
             table.add_row(str(number), f"{choice.score:.3f}", reply)
         self._console.print(table)
 

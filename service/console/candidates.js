@@ -51,7 +51,7 @@ function facts(answer, turns) {
 }
 
 function item(candidate, most) {
-  const { id, text, score, metadata } = candidate;
+  const { id, text, score, metadata, group, matched } = candidate;
   const tags = Object.values(metadata ?? {})
     .filter((value) => typeof value === "string")
     .slice(0, 3);
@@ -65,7 +65,13 @@ function item(candidate, most) {
       onfocus: () => session.select(id),
     },
     h("span.text", { dir: "auto" }, text),
-    h("span.tags", {}, ...tags.map((tag) => h("span", { dir: "auto" }, tag))),
+    h(
+      "span.tags",
+      {},
+      group ? h("span", { dir: "auto" }, `group ${group}`) : null,
+      ...tags.map((tag) => h("span", { dir: "auto" }, tag)),
+    ),
+    matched ? matchOf(matched) : null,
   );
   return h(
     isRejected(id) ? "li.rejected" : "li",
@@ -111,6 +117,10 @@ function item(candidate, most) {
     ),
   );
 }
+
+/** The example that found a candidate. */
+export const matchOf = ({ example }) =>
+  h("small.matched.soft", {}, "matched ", h("q", { dir: "auto" }, example));
 
 function mark() {
   for (const reply of list.querySelectorAll(".reply")) {

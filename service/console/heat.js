@@ -58,7 +58,8 @@ function draw() {
     h("tbody", {}, ...explained.map((candidate) => line(candidate, said, most))),
   );
   const scroll = h("div.scroll", { tabindex: "0", role: "group", "aria-label": "Heat map" }, table);
-  byId("why").replaceChildren(scroll, scale(most));
+  const matched = explained.some((candidate) => candidate.matched);
+  byId("why").replaceChildren(scroll, scale(most, matched));
   scroll.scrollLeft = scroll.scrollWidth;
   mark();
 }
@@ -68,12 +69,16 @@ function column(run, place) {
   return h(`th.${side}`, { scope: "col", title: words(run) }, place + 1);
 }
 
-function line({ id, text, score, contributions }, said, most) {
+/** The newest utterance matched the example, so its cell has the part of the score from it. */
+function line({ id, text, score, contributions, matched }, said, most) {
   const cells = contributions.map((part, place) => {
+    const example = place === contributions.length - 1 ? matched?.example : undefined;
+    const from = `${decimals(part)} from “${words(said[place])}”`;
     const cell = h(
-      "td.cell",
-      { title: `${decimals(part)} from “${words(said[place])}”` },
+      example ? "td.cell.by-example" : "td.cell",
+      { title: example ? `${from}, with the example “${example}”` : from },
       decimals(part, 2),
+      example ? h("span.hidden-visually", {}, " with an example") : null,
     );
     heat(cell, part, most);
     return cell;
@@ -84,10 +89,12 @@ function line({ id, text, score, contributions }, said, most) {
   return row;
 }
 
-function scale(most) {
+function scale(most, matched) {
   const side = h("span.side.user", {}, "user");
   const other = h("span.side.bot", {}, session.responder);
-  return h("p.scale.soft", {}, decimals(-most, 2), h("span.ramp"), decimals(most, 2), side, other);
+  const ramp = [decimals(-most, 2), h("span.ramp"), decimals(most, 2)];
+  const key = matched ? h("span.key", {}, "with an example") : null;
+  return h("p.scale.soft", {}, ...ramp, side, other, key);
 }
 
 function mark() {

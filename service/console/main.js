@@ -114,6 +114,7 @@ function startSettings() {
     if (document.activeElement !== field) field.value = session.name;
     aggregation.value = settings.aggregation;
     byId("repeat").value = String(settings.repeat);
+    byId("wordings").value = settings.wordings;
     byId("diversity").value = String(settings.diversity);
     byId("diversity-words").textContent = decimals(settings.diversity, 2);
     showFilter(where, settings.where);
@@ -138,6 +139,7 @@ const chosen = () => ({
   topK: Number(byId("top-k").value) || 1,
   where: filterIn(byId("where")),
   repeat: REPEATS[byId("repeat").value],
+  wordings: byId("wordings").value,
   diversity: Number(byId("diversity").value),
 });
 

@@ -3,6 +3,7 @@
 import { call, path } from "./api.js";
 import { session } from "./session.js";
 import { announce, byId, decimals, empty, h, fileSize, setOptions, thousands } from "./dom.js";
+import { matchOf } from "./candidates.js";
 import { filtered, filterIn } from "./filters.js";
 import { attempt, confirmed, submitted } from "./notices.js";
 
@@ -114,12 +115,19 @@ async function search() {
   announce(`${candidates.length} found`);
 }
 
-function hit(pool, { id, text, score }) {
+function hit(pool, { id, text, score, group, matched }) {
   const line = h(
     "li",
     {},
     h("span.score", {}, decimals(score)),
-    h("span.text", { dir: "auto" }, text, " ", h("small.soft", {}, id)),
+    h(
+      "span.text",
+      { dir: "auto" },
+      text,
+      " ",
+      h("small.soft", {}, id, group ? `, group ${group}` : ""),
+      matched ? matchOf(matched) : null,
+    ),
     h(
       "button.quiet.danger",
       {

@@ -8,10 +8,11 @@ import { ApiError, call, path, unique } from "./api.js";
 
 /**
  * @typedef {{speaker: string, text: string, turn: number}} Turn
- * @typedef {{id: string, text: string, score: number, metadata?: object, contributions?: number[]}}
- *   Candidate
+ * @typedef {{id: string, text: string, score: number, metadata?: object, group?: string,
+ *   matched?: {example: string}, contributions?: number[]}} Candidate
  * @typedef {{pool: string, aggregation: string, lastRows: number, topK: number,
- *   where: object | null, repeat: boolean | "last" | "near", diversity: number, least: number}} Settings
+ *   where: object | null, repeat: boolean | "last" | "near", wordings: "best" | "all",
+ *   diversity: number, least: number}} Settings
  */
 
 const STORED = "turnwise.session";
@@ -37,6 +38,7 @@ class Session extends EventTarget {
     topK: 6,
     where: null,
     repeat: "last",
+    wordings: "best",
     diversity: 0,
     least: 0,
   };
@@ -94,8 +96,8 @@ class Session extends EventTarget {
 
   /** Which candidates may be offered, as fields of a request. */
   get offered() {
-    const { where, repeat, diversity } = this.settings;
-    return { where, repeat, diversity };
+    const { where, repeat, wordings, diversity } = this.settings;
+    return { where, repeat, wordings, diversity };
   }
 
   /** Whether candidates of the pool may be left out. */

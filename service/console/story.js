@@ -10,7 +10,7 @@ import { orderThese } from "./plan.js";
 import { session } from "./session.js";
 
 const STORED = "turnwise.story";
-const PLAIN = { where: null, least: 0, repeat: false, diversity: 0, aggregation: "" };
+const PLAIN = { where: null, least: 0, repeat: false, wordings: "best", diversity: 0, aggregation: "" };
 
 /** @type {{title: string, words: string, seen?: string, act?: () => Promise<unknown>}[]} */
 const STEPS = [

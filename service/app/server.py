@@ -23,6 +23,7 @@ from turnwise.service.api.http.protocol import BoundedProtocol
 from turnwise.service.api.services import EncoderServices
 from turnwise.service.app.encoder_only import create_encoder_app
 from turnwise.service.app.wiring import create_app
+from turnwise.service.observe.descriptors import watch_descriptors
 from turnwise.service.observe.tracing import end_tracing
 from turnwise.service.settings import Settings, local_url
 
@@ -64,7 +65,11 @@ async def _serve(server: "Server", listener: socket.socket) -> None:
                 # Loaded objects stay: exclude them from full collections, which would delay turns.
                 gc.collect()
                 gc.freeze()
-                await server.serve(sockets=[listener])
+                watching = asyncio.create_task(watch_descriptors())
+                try:
+                    await server.serve(sockets=[listener])
+                finally:
+                    watching.cancel()
     except asyncio.CancelledError:
         # Every part is stopped, except a thread that loads or converts the model. A normal exit
         # would wait for it.

@@ -1,5 +1,6 @@
 """File descriptors: an error or a check says when a process has none left."""
 
+import asyncio
 import errno
 import logging
 import os
@@ -45,6 +46,19 @@ def descriptors_left() -> bool:
         _shortage.report(error)
         return False
     return True
+
+
+async def watch_descriptors(seconds: float = _LOG_SECONDS) -> None:
+    """Check for ever whether a descriptor is left, to log a shortage that nothing else reports.
+
+    The event loop drops connections that it cannot accept, and says nothing.
+
+    Args:
+        seconds: Time between two checks.
+    """
+    while True:
+        descriptors_left()
+        await asyncio.sleep(seconds)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -1,19 +1,19 @@
 import pytest
 
-from turnwise.models.training.trainer import Progress
+from turnwise.models.training.trainer import StepReport
 from turnwise.service.cli.progress import TrainingProgress
 
 
 def test_a_metric_stands_there_as_its_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainingProgress() as show:
-        show(Progress(1, 2, {"ccl": 0.5}, 60.0, 10.0, {"[new] chats/average_rank": 2.0}))
+        show(StepReport(1, 2, {"ccl": 0.5}, 60.0, 10.0, {"[new] chats/average_rank": 2.0}))
     assert "step 1: [new] chats/average_rank 2.00" in capsys.readouterr().out
 
 
 def test_a_file_gets_a_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainingProgress() as show:
         for step in (1, 2, 3):
-            show(Progress(step, 9, {"ccl": 0.5}, 120.0, 10.0, None))
+            show(StepReport(step, 9, {"ccl": 0.5}, 120.0, 10.0, None))
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("step")] == [
         "step 1 of 9: loss 0.500  10 texts/s  2 min left"

@@ -151,6 +151,7 @@ def test_a_log_that_nobody_reads_stops_nobody_and_dropped_lines_are_counted() ->
         handler.flush()
         stream.close()
         reader.join()
-    (dropped,) = [line["dropped"] for line in lines if "dropped" in line]
-    assert len(lines) - 2 + dropped == 100
+    dropped = [line["dropped"] for line in lines if "dropped" in line]
+    assert sum(dropped) > 0
+    assert len(lines) - len(dropped) - 1 + sum(dropped) == 100
     assert lines[-1]["message"] == "after"

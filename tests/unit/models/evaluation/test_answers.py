@@ -59,8 +59,10 @@ def test_without_examples_the_reply_scores_decide(encoder: UtteranceEncoder) -> 
     assert found.outside.tolist() == [False] * 9 + [True]
 
 
-def test_a_row_a_number_of_examples(encoder: UtteranceEncoder) -> None:
-    encoder.calibration = CALIBRATION
+def test_a_row_a_number_of_examples(
+    encoder: UtteranceEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoder, "calibration", CALIBRATION)
     rows = list(evaluate_answers({"tiny": encoder}, ANSWERS, OUTSIDE_ALL, [0, 2], 0.67))
     assert [row.system for row in rows] == ["tiny · 0 examples", "tiny · 2 examples for 67%"]
     expected = {"r@1", "r@3", "mrr", "calibration_error", "auroc_outside"}

@@ -3,8 +3,6 @@ import pytest
 from tests.support.messages import DIALOGUE, REPLIES, posts, scores, wrong
 from tests.support.oracle import Oracle
 from tests.support.service import Live, unseen, with_and_without_heads
-from turnwise.models.arrays import Float32
-from turnwise.models.scores import Aggregation
 
 CONTEXT = posts(DIALOGUE)
 GOALS = [("bot", "I have booked it for you."), ("user", "Perfect, thank you!")]
@@ -134,25 +132,6 @@ def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None
     candidates = unseen(live, [{"text": text} for text in REPLIES[:2]])
     live.post("/rank", context=unseen(live, CONTEXT), candidates=candidates, goals=goals)
     assert encoded() == {"first": 5, "second": 2, "after": 1}
-
-
-def test_speakers_who_have_said_nothing_are_scored_as_one(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts, of_some = [], Aggregation.scores
-
-    def counted(self: Aggregation, first: Float32, second: Float32, after: Float32) -> Float32:
-        counts.append(len(after))
-        return of_some(self, first, second, after)
-
-    monkeypatch.setattr(Aggregation, "scores", counted)
-    speakers = ["bot", "user", *(f"stranger {n}" for n in range(20))]
-    candidates = [{"text": REPLIES[0], "speaker": speaker} for speaker in speakers]
-    context = [{"speaker": "user", "text": "Hello, is anybody there?"}] * 2
-    scores = {one["index"]: one["score"] for one in
-              live.post("/rank", context=context, candidates=candidates)["ranking"]}  # fmt: skip
-    assert sorted(counts) == [1, 21]
-    assert len({score for place, score in scores.items() if place != 1}) == 1
 
 
 def test_candidates_of_a_pool_are_not_encoded_again(live: Live) -> None:

@@ -119,16 +119,6 @@ def test_with_a_filter_it_counts_the_candidates_that_match(live: Live, oracle: O
     assert ranked["confidence"] == wanted
 
 
-def test_copies_of_the_first_candidate_do_not_lower_it(live: Live, oracle: Oracle) -> None:
-    found = all_scores(live)
-    best = next(iter(found))
-    live.ok(live.http.put("/pools/default/candidates", json=[{"id": "copy", "text": best}]))
-    with_copy = found | {"the copy": found[best]}
-    wanted = expected(oracle, with_copy, REPLIES, ALL + 1)
-    assert last_turn(live)["confidence"] == wanted
-    assert last_turn(live, "t", top_k=1)["confidence"] == wanted
-
-
 @pytest.mark.parametrize(
     "options",
     [

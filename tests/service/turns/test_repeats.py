@@ -7,7 +7,6 @@ import pytest
 
 from tests.support.messages import REPLIES, posts, scores, wrong
 from tests.support.service import Live
-from turnwise.models.diversity import most_diverse
 from turnwise.models.roles import Role
 from turnwise.service.selection import pipeline
 
@@ -56,17 +55,6 @@ def test_an_undone_reply_is_offered_again(live: Live) -> None:
     assert SAID in offered(live, "s")
 
 
-def test_excluded_and_said_replies_take_no_place_of_others(live: Live) -> None:
-    best = live.turn("s", "user", "Hello", top_k=ALL)["candidates"]
-    exclude = [candidate["id"] for candidate in best[:3]]
-    kept = live.turn("t", "user", "Hello", top_k=3, exclude=[*exclude, "unknown"])["candidates"]
-    assert [candidate["id"] for candidate in kept] == [candidate["id"] for candidate in best[3:6]]
-    for index, reply in enumerate(REPLIES[:-1]):
-        live.turn("u", "bot", reply)
-        assert len(offered(live, "u", top_k=1, repeat=False)) == 1, index
-    assert offered(live, "u", repeat=False) == REPLIES[-1:]
-
-
 def test_many_copies_of_a_said_reply_hide_no_other(live: Live) -> None:
     live.fill([*REPLIES, *[SAID] * 40])
     live.say("s", [("user", "Hello"), ("bot", SAID)])
@@ -84,19 +72,6 @@ def test_near_leaves_out_what_is_close_to_a_reply(
     far = [reply for reply, cosine in zip(REPLIES, nearest, strict=True) if cosine < pipeline.NEAR]
     assert sorted(offered(live, "s", repeat="near")) == sorted(far)
     assert 0 < len(far) < ALL - 1
-
-
-@pytest.mark.parametrize("aggregation", ["mean", "max_sim"])
-def test_diversity_orders_the_short_list_anew(live: Live, aggregation: str) -> None:
-    asked = {"top_k": ALL, "aggregation": aggregation}
-    plain = live.turn("s", "user", "Hello", **asked)["candidates"]
-    vectors = live.encoder.encode([candidate["text"] for candidate in plain], Role.AFTER)
-    scores = np.array([candidate["score"] for candidate in plain])
-    wanted = [plain[place] for place in most_diverse(scores, vectors, 1.0, ALL)]
-    assert wanted != plain
-    diverse = live.turn("t", "user", "Hello", **asked, diversity=1.0)["candidates"]
-    assert [one["id"] for one in diverse] == [one["id"] for one in wanted]
-    assert [one["score"] for one in diverse] == pytest.approx([one["score"] for one in wanted])
 
 
 @pytest.mark.parametrize("options", [{"repeat": False}, {"repeat": "near", "diversity": 0.8}])

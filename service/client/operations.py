@@ -52,6 +52,7 @@ class AggregationOptions(TypedDict, total=False):
 class TurnOptions(AggregationOptions, total=False):
     """Options of a turn; `wire.sessions.TurnRequest` describes them."""
 
+    candidate: str
     pool: str
     top_k: int
     rerank: RerankerName
@@ -205,13 +206,14 @@ class SessionOperations:
     def turn(
         self,
         speaker: str,
-        text: str,
+        text: str | None = None,
         *,
         idempotency_key: str | None = None,
         **options: Unpack[TurnOptions],
     ) -> Call[TurnAnswer]:
         """Post a turn and return the best candidates.
 
+        A turn of the responder may name the `candidate` that it said; then `text` is optional.
         Retries by the client do not post it twice. If you retry yourself, pass the same
         `idempotency_key` each time.
         """

@@ -44,6 +44,8 @@ class TurnLine(_SessionLine):
     what: Literal["turn"] = "turn"
     speaker: str
     text: str
+    candidate: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The candidate that the responder said, if the turn names one."""
     responder: str
     model: str
     pool: PoolVersion | None

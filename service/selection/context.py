@@ -103,10 +103,12 @@ class Said:
         texts: The k texts of turns of the responder, as `fold_text` gives them.
         after: (k, d) their [AFTER] where candidates that are close to them must not be offered
             either; (0, d) elsewhere.
+        ids: The ids of the candidates that turns of the responder name.
     """
 
     texts: frozenset[str]
     after: Float32
+    ids: frozenset[str] = frozenset()
 
 
 NOTHING_SAID = Said(frozenset(), np.empty((0, 0), np.float32))
@@ -241,14 +243,15 @@ class Contexts:
         """
         if repeat is True:
             return NOTHING_SAID
-        by_responder = [turn.text for turn in turns if turn.speaker == responder]
+        replies = [turn for turn in turns if turn.speaker == responder]
         if repeat == "last":
-            by_responder = _last_run(turns, responder)
-        texts = frozenset(map(fold_text, by_responder))
+            replies = _last_run(turns, responder)
+        texts = frozenset(fold_text(turn.text) for turn in replies)
+        ids = frozenset(turn.candidate for turn in replies if turn.candidate)
         if repeat != "near" or not texts:
-            return Said(texts, self._none)
-        after = await self.encode_texts(candidate_inputs(dict.fromkeys(by_responder)))
-        return Said(texts, after)
+            return Said(texts, self._none, ids)
+        said = dict.fromkeys(turn.text for turn in replies)
+        return Said(texts, await self.encode_texts(candidate_inputs(said)), ids)
 
     def reads_vectors(self, *, pairs: bool) -> bool:
         """Return whether a turn needs a session's vectors: for pairs, and with heads always."""
@@ -335,11 +338,10 @@ class Contexts:
         return np.empty((0, self._encoder.dimension), np.float32)
 
 
-def _last_run(turns: Sequence[Turn], speaker: str) -> list[str]:
-    """Return the texts of the newest consecutive turns of a speaker."""
+def _last_run(turns: Sequence[Turn], speaker: str) -> list[Turn]:
+    """Return the newest consecutive turns of a speaker, newest first."""
     newest_first = dropwhile(lambda turn: turn.speaker != speaker, reversed(turns))
-    run = takewhile(lambda turn: turn.speaker == speaker, newest_first)
-    return [turn.text for turn in run]
+    return list(takewhile(lambda turn: turn.speaker == speaker, newest_first))
 
 
 def choose_aggregation(request: Aggregated, default: Aggregation) -> Aggregation:

@@ -311,7 +311,9 @@ async def find_hits(
         count: Least number of hits, if the pool has so many.
         texts: Least number of different texts among the hits, unless too many are copies.
     """
-    searched = max(count, texts) + len(options.exclude) + min(len(said.texts), _SPARE)
+    searched = (
+        max(count, texts) + len(options.exclude) + min(len(said.texts) + len(said.ids), _SPARE)
+    )
     while True:
         hits = await view.search(query, searched, options.where)
         offered = await _leave_out(view, hits, said, options.exclude)
@@ -329,7 +331,9 @@ async def _leave_out(
     offered = [
         hit
         for hit in hits
-        if hit.candidate.id not in exclude and fold_text(hit.candidate.text) not in said.texts
+        if hit.candidate.id not in exclude
+        and hit.candidate.id not in said.ids
+        and fold_text(hit.candidate.text) not in said.texts
     ]
     if not (len(said.after) and offered):
         return offered

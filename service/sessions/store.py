@@ -288,7 +288,7 @@ class SessionStore:
         await self._check_number(session, base)
         version = int(base.version) + 1 if base else ""
         lists: tuple[tuple[int, list[bytes]], ...] = (
-            (change.keep_turns, [to_json(turn) for turn in change.turns]),
+            (change.keep_turns, [turn.to_json() for turn in change.turns]),
             (change.keep_first, _blobs(change.first)),
             (change.keep_encoded, _blobs(change.encoded)),
         )

@@ -5,6 +5,8 @@ from itertools import accumulate, groupby, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
+from pydantic_core import to_json
+
 from turnwise.models.data import Utterance
 
 _MOST_CHARACTERS = 800
@@ -13,11 +15,24 @@ commonly read."""
 
 
 class Turn(NamedTuple):
-    """One message as it was posted, and its time (Unix seconds)."""
+    """One message as it was posted.
+
+    Attributes:
+        speaker: Who said it.
+        text: What was said.
+        at: Unix seconds.
+        candidate: The id of the candidate that the responder said, if the turn names one.
+    """
 
     speaker: str
     text: str
     at: float
+    candidate: str | None = None
+
+    def to_json(self) -> bytes:
+        """Return the turn as a session keeps it: an array, without a candidate that is None."""
+        fields = (self.speaker, self.text, self.at)
+        return to_json(fields if self.candidate is None else (*fields, self.candidate))
 
 
 def join_turns(turns: Iterable[Turn]) -> tuple[Utterance, ...]:

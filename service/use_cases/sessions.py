@@ -293,4 +293,4 @@ def _transcript(session_id: str, session: Session, feedback: list[Feedback]) -> 
 
 
 def _transcript_turn(number: int, turn: Turn) -> TranscriptTurn:
-    return TranscriptTurn(turn=number, speaker=turn.speaker, text=turn.text, at=turn.at)
+    return TranscriptTurn(turn=number, **turn._asdict())

@@ -25,7 +25,13 @@ from time import time
 from typing import NamedTuple
 
 from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.errors import IdempotencyMismatch, SessionFull, TurnConflict
+from turnwise.service.errors import (
+    CandidateNotFound,
+    IdempotencyMismatch,
+    InvalidRequest,
+    SessionFull,
+    TurnConflict,
+)
 from turnwise.service.journal import Journal, Offered, TurnLine
 from turnwise.service.observe.metrics import Metrics, TurnOutcome
 from turnwise.service.observe.timings import Timings
@@ -108,8 +114,10 @@ class Turns:
             TurnConflict: `expected_turn` is not the next turn.
             SessionFull: The session has as many turns as the limit allows.
             InvalidRequest: There is no such re-ranker, its scores cannot be explained, the filter
-                makes no sense, or the request wants a confidence that there cannot be.
+                makes no sense, the request wants a confidence that there cannot be, or another
+                speaker than the responder names a candidate.
             PoolNotFound: There is no such pool.
+            CandidateNotFound: The pool lacks the candidate that the turn names.
             DeadlineExceeded: The answer was not ready in time.
             ServiceError: Reading, encoding, searching or writing failed.
         """
@@ -141,7 +149,7 @@ class Turns:
         base, answered = await self._read(posted)
         if answered and posted.retry:
             return posted.retry.replay(answered)
-        update = self._update(posted, base)
+        update = await self._update(posted, base)
         view = await self._view(posted, update.responder)
         with posted.timings.stage("encode"):
             new = await self._contexts.encode_update(update)
@@ -168,7 +176,7 @@ class Turns:
                 idempotency_key=posted.retry.key if posted.retry else "",
             )
 
-    def _update(self, posted: "_Posted", base: Session | None) -> Update:
+    async def _update(self, posted: "_Posted", base: Session | None) -> Update:
         name = posted.session.id
         request = posted.request
         before = base.turns if base else ()
@@ -179,9 +187,24 @@ class Turns:
             )
         if len(before) >= self._max_turns:
             raise SessionFull(f"session '{name}' has {len(before)} turns, which is the limit")
-        turn = Turn(request.speaker, request.text, time())
         responder = base.responder if base else RESPONDER
+        text = await self._read_text(posted, responder)
+        turn = Turn(request.speaker, text, time(), request.candidate)
         return Update(base, (*before, turn), responder)
+
+    async def _read_text(self, posted: "_Posted", responder: str) -> str:
+        """Return the text of a turn: its own, or else that of the candidate that it names."""
+        request = posted.request
+        if request.candidate is None:
+            return request.text or ""
+        if request.speaker != responder:
+            message = f"only the responder, '{responder}', says candidates"
+            raise InvalidRequest.field(message, "candidate")
+        view = await self._pools.view(posted.session.namespace, request.pool)
+        (candidate,) = await view.fetch([request.candidate])
+        if candidate is None:
+            raise CandidateNotFound(f"pool '{view.name}' has no candidate '{request.candidate}'")
+        return request.text or candidate.text
 
     async def _view(self, posted: "_Posted", responder: str) -> PoolView | None:
         """Return the pool to select from; None where no candidates are returned."""
@@ -307,6 +330,7 @@ def _journal_line(posted: _Posted, update: Update, version: int, answer: TurnAns
         turn=answer.turn,
         speaker=turn.speaker,
         text=turn.text,
+        candidate=turn.candidate,
         responder=update.responder,
         model=answer.model,
         pool=answer.pool,

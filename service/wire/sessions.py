@@ -29,10 +29,15 @@ FeedbackEvent = Literal["shown", "chosen", "edited", "rejected"]
 class TurnRequest(Aggregated):
     """A turn, and options of the selection after it."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": [given("text"), given("candidate")]})
+
     speaker: Speaker
-    text: Text
+    candidate: CandidateId | None = None
+    """The candidate of the pool that the responder said. Only the responder may name one."""
+    text: Text | None = Field(default=None, validate_default=True)
+    """What was said; by default the text of the candidate."""
     pool: Name = "default"
-    """The pool to select from."""
+    """The pool to select from, and of the candidate that was said."""
     top_k: Count = 5
     """Number of candidates to return."""
     rerank: RerankerName | None = None
@@ -57,6 +62,13 @@ class TurnRequest(Aggregated):
     """Whether to return each utterance's contribution to each candidate's score."""
     expected_turn: Count | None = None
     """The number that this turn must get. If it would get another, the answer is 409."""
+
+    @field_validator("text")
+    @classmethod
+    def _or_candidate(cls, text: str | None, info: ValidationInfo) -> str | None:
+        if text is None and info.data.get("candidate", "") is None:
+            raise PydanticCustomError("missing", "Field required")
+        return text
 
 
 class TurnAnswer(Value):
@@ -96,6 +108,8 @@ class TranscriptTurn(Value):
     text: str
     at: float
     """Unix seconds."""
+    candidate: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The candidate that the responder said, if the turn names one."""
 
 
 class FeedbackRequest(Value):

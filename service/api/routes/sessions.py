@@ -71,6 +71,7 @@ _SAID = {
         }
     },
     "said by the bot": {"value": {"speaker": "bot", "text": "Could you tell me its number?"}},
+    "a candidate said by the bot": {"value": {"speaker": "bot", "candidate": "late-parcel"}},
 }
 
 
@@ -84,6 +85,7 @@ _SAID = {
         **failures(
             IdempotencyMismatch,
             PoolNotFound,
+            CandidateNotFound,
             TurnConflict,
             SessionFull,
             PoolNotReady,

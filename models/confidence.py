@@ -131,13 +131,31 @@ class Calibration:
         return _expit(features @ np.array(weights) + self.offset)
 
 
-def held_out(features: Float64, right: NDArray[np.bool_], groups: NDArray[np.intp]) -> Float64:
+class Prior(NamedTuple):
+    """Coefficients that a regression stays near if there are few answers.
+
+    Attributes:
+        mean: (k + 1,) the coefficients, the intercept last.
+        weight: (k + 1,) the weight of the squared distance from each of them.
+    """
+
+    mean: Float64
+    weight: Float64
+
+
+def held_out(
+    features: Float64,
+    right: NDArray[np.bool_],
+    groups: NDArray[np.intp],
+    prior: Prior | None = None,
+) -> Float64:
     """Return the confidence (n,) of each answer by a regression on the other `FOLDS` - 1 folds.
 
     Args:
         features: (n, k) of n answers.
         right: (n,) whether the first candidate was right.
         groups: (n,) numbers; answers with the same number, as those of a dialogue, share a fold.
+        prior: As in `regress`.
 
     Returns:
         NaN for all if there is only one group, which leaves no others to fit on.
@@ -148,7 +166,7 @@ def held_out(features: Float64, right: NDArray[np.bool_], groups: NDArray[np.int
     fold = np.random.default_rng(0).permutation(len(names))[group] % FOLDS
     confidence = np.empty(len(right))
     for held in np.unique(fold):
-        w = regress(features[fold != held], right[fold != held])
+        w = regress(features[fold != held], right[fold != held], prior)
         confidence[fold == held] = _expit(features[fold == held] @ w[:-1] + w[-1])
     return confidence
 
@@ -164,28 +182,30 @@ def logits(confidence: Values) -> Float64:
     return np.asarray(np.log(kept) - np.log1p(-kept))
 
 
-def regress(features: Float64, right: NDArray[np.bool_]) -> Float64:
+def regress(features: Float64, right: NDArray[np.bool_], prior: Prior | None = None) -> Float64:
     """Return the coefficients (k + 1,) of a logistic regression, the intercept last.
 
     Args:
         features: (n, k) of n answers.
-        right: (n,) whether the first candidate was right; some are, some are not.
+        right: (n,) whether the first candidate was right; without a prior some are, some are not.
+        prior: Coefficients to stay near; None for a slight preference of small ones.
     """
     from scipy.optimize import minimize  # type: ignore[import-untyped] # noqa: PLC0415
 
     x = np.column_stack([features, np.ones(len(features))])
+    mean, weight = prior or Prior(np.zeros(x.shape[1]), np.full(x.shape[1], _RIDGE))
 
     def loss(w: Float64) -> tuple[float, Float64]:
         z = x @ w
-        value = np.logaddexp(0, z).sum() - z[right].sum() + _RIDGE / 2 * (w @ w)
-        return value, x.T @ (_expit(z) - right) + _RIDGE * w
+        pull = weight * (w - mean)
+        value = np.logaddexp(0, z).sum() - z[right].sum() + pull @ (w - mean) / 2
+        return value, x.T @ (_expit(z) - right) + pull
 
     def curvature(w: Float64) -> Float64:
         p = _expit(x @ w)
-        return (x * (p * (1 - p))[:, None]).T @ x + _RIDGE * np.eye(len(w))
+        return (x * (p * (1 - p))[:, None]).T @ x + np.diag(weight)
 
-    start = np.zeros(x.shape[1])
-    found = minimize(loss, start, jac=True, hess=curvature, method="trust-exact")
+    found = minimize(loss, mean, jac=True, hess=curvature, method="trust-exact")
     return np.asarray(found.x, np.float64)
 
 

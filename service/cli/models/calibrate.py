@@ -1,6 +1,5 @@
 """`turnwise calibrate`: fits the confidences of a pool to your dialogues."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -14,10 +13,17 @@ from turnwise.service.cli.options import Data, Limit, read
 
 if TYPE_CHECKING:
     from turnwise.models.data import Dialogue
-    from turnwise.service.client import Client, GivenTurn
+    from turnwise.service.client import Client, GivenTurn, PoolCalibration, Ranked, Selected
 
-FEWEST = 50
-"""Right first candidates, and wrong ones, that a fit of two numbers needs."""
+FEWEST = 10
+"""Answers that move the calibration at all."""
+FEW = 200
+"""Answers below which the command says that more of them would move it further."""
+PRIOR_WEIGHT = (4.0, 1.0)
+"""How firmly slope and offset stay near 1 and 0, the calibration of the model's card: as firmly as
+if they had standard deviations of 0.5 and 1. Forty answers with a clear message outweigh that."""
+_COPIES = 10
+"""Candidates among which the one with a reply's own text is looked for."""
 _OTHER = "user"
 
 
@@ -30,11 +36,20 @@ class _Reply(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """A confidence, whether the first candidate was the reply, and the number of the dialogue."""
+    """A confidence, whether the first candidate was right, and the number of the dialogue."""
 
     confidence: float
-    right: bool
+    is_right: bool
     dialogue: int
+
+
+class _Fit(NamedTuple):
+    """A slope and an offset, and the calibration errors before and after on held-out dialogues."""
+
+    slope: float
+    offset: float
+    before: float
+    after: float
 
 
 def calibrate(
@@ -44,15 +59,22 @@ def calibrate(
     responder: Annotated[
         str, typer.Option(help="The speaker whose replies the pool holds.")
     ] = "bot",
+    same: Annotated[
+        str | None,
+        typer.Option(
+            help="Field of the metadata; candidates that are equal in it are one answer.",
+            show_default="wordings of a group are",
+        ),
+    ] = None,
     limit: Limit = None,
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
     """Fit the confidences in a pool of a running service to your own dialogues.
 
-    A first candidate is right if it is the true reply; case, white space and final marks do not
-    count. The pool keeps a slope and an offset, which
-    correct the logit of each confidence.
+    A first candidate is right if it is the true reply or another wording of its group. Case, white
+    space and final marks do not count. The pool keeps a slope and an offset, which correct the
+    logit of each confidence. With few answers they stay near the calibration of the model.
     """
     from turnwise.service.client import PoolCalibration  # noqa: PLC0415
 
@@ -62,23 +84,38 @@ def calibrate(
         chars, turns = int(limits["max_text_chars"]), int(limits["max_turns"])
         replies = find_replies(dialogues, responder, chars, turns)
         current = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)
+        if current.slope == 0:
+            raise TurnwiseError(
+                f"pool '{pool}' has a calibration of slope 0, which makes all confidences equal: "
+                "remove it first"
+            )
         asked = track(replies, "asking", transient=True)
-        answers = [_ask(client, pool, reply) for reply in asked]
-        _check(pool, Counter(answer.right for answer in answers))
-        slope, offset, before, after = _fit(answers)
-        if slope <= 0:
+        answers = [_ask(client, pool, reply, same) for reply in asked]
+        if len(answers) < FEWEST:
+            raise TurnwiseError(
+                f"pool '{pool}': {len(answers)} answers; a calibration needs at least {FEWEST}"
+            )
+        fit = _fit(answers, current)
+        if fit.slope <= 0:
             raise TurnwiseError(
                 f"pool '{pool}': right answers are no more confident than wrong ones"
             )
-        # The confidences of this pool are corrected already, so that this correction comes after.
-        made = PoolCalibration(slope=slope * current.slope, offset=slope * current.offset + offset)
+        made = PoolCalibration(slope=fit.slope, offset=fit.offset)
         client.pool(pool).create(calibration=made)
-    right = sum(answer.right for answer in answers)
+    right = sum(answer.is_right for answer in answers)
     typer.echo(
         f"pool {pool}: {len(answers)} answers, {right} of them right\n"
-        f"calibration error {before:.3f} before, {after:.3f} now\n"
+        f"calibration error {fit.before:.3f} before, {fit.after:.3f} now\n"
         f"slope {made.slope:.3f}, offset {made.offset:.3f}"
     )
+    if len(answers) < FEW:
+        share = right / len(answers)
+        error = (share * (1 - share) / len(answers)) ** 0.5
+        typer.echo(
+            f"{len(answers)} answers are few: they tell the share of right ones to within "
+            f"{2 * error:.2f}. So the confidences stay near those of the model's own calibration; "
+            "more answers move them further."
+        )
 
 
 def find_replies(
@@ -129,8 +166,14 @@ def find_replies(
     return replies
 
 
-def _ask(client: "Client", pool: str, reply: _Reply) -> _Answer:
+def _ask(client: "Client", pool: str, reply: _Reply, same: str | None) -> _Answer:
     """Return the confidence in the first candidate that a turn would offer.
+
+    Args:
+        client: Talks to the service.
+        pool: The pool to ask.
+        reply: The context, and the true reply.
+        same: Field of the metadata that wordings of an answer share; None for their group.
 
     Raises:
         TurnwiseError: The answer has no confidence.
@@ -141,28 +184,42 @@ def _ask(client: "Client", pool: str, reply: _Reply) -> _Answer:
             f"answers of pool '{pool}' have no confidence: it has fewer than two candidates or "
             "another encoder, or the model's card has no calibration"
         )
-    is_right = fold_text(answer.ranking[0].text) == fold_text(reply.text)
+    first = answer.ranking[0]
+    is_right = fold_text(first.text) == fold_text(reply.text)
+    name = _name_answer(first, same)
+    if not is_right and name is not None:
+        is_right = name == _name_reply(client, pool, reply.text, same)
     return _Answer(answer.confidence, is_right, reply.dialogue)
 
 
-def _check(pool: str, count: Counter[bool]) -> None:
-    if min(count[True], count[False]) < FEWEST:
-        raise TurnwiseError(
-            f"pool '{pool}': {count[True]} first candidates are right and {count[False]} are "
-            f"wrong; a calibration needs at least {FEWEST} of each"
-        )
+def _name_answer(candidate: "Ranked | Selected", same: str | None) -> object:
+    """Return what wordings of an answer share; None for an answer of its own."""
+    if same is None:
+        return candidate.group
+    return (candidate.metadata or {}).get(same)
 
 
-def _fit(answers: Sequence[_Answer]) -> tuple[float, float, float, float]:
-    """Return the slope, the offset, and the calibration errors before and after (held out)."""
+def _name_reply(client: "Client", pool: str, text: str, same: str | None) -> object:
+    """Return what the candidate with this text shares with others; None if the pool has none."""
+    for found in client.pool(pool).search(text, top_k=_COPIES).candidates:
+        if fold_text(found.text) == fold_text(text):
+            return _name_answer(found, same)
+    return None
+
+
+def _fit(answers: Sequence[_Answer], current: "PoolCalibration") -> _Fit:
+    """Fit slope and offset to answers whose confidences have the current correction."""
     import numpy as np  # noqa: PLC0415 - an extra, as the rest
 
-    from turnwise.models.confidence import held_out, logits, regress  # noqa: PLC0415
+    from turnwise.models.confidence import Prior, held_out, logits, regress  # noqa: PLC0415
     from turnwise.models.evaluation.metrics import calibration_error  # noqa: PLC0415
 
-    confidence, right, dialogue = map(np.array, zip(*answers, strict=True))
-    features = logits(confidence)[:, None]
-    slope, offset = regress(features, right).tolist()
-    corrected = held_out(features, right, dialogue)
-    before, after = (calibration_error(each, right) for each in (confidence, corrected))
-    return slope, offset, before, after
+    confidence = np.array([answer.confidence for answer in answers])
+    is_right = np.array([answer.is_right for answer in answers])
+    dialogue = np.array([answer.dialogue for answer in answers])
+    of_model = (logits(confidence) - current.offset)[:, None] / current.slope
+    prior = Prior(np.array([1.0, 0.0]), np.array(PRIOR_WEIGHT))
+    slope, offset = regress(of_model, is_right, prior).tolist()
+    corrected = held_out(of_model, is_right, dialogue, prior)
+    before = calibration_error(confidence, is_right)
+    return _Fit(slope, offset, before, calibration_error(corrected, is_right))

@@ -254,7 +254,7 @@ def best_reply(live: Live, question: str) -> tuple[str, float]:
 def test_calibrate_fits_the_pool_to_what_was_said(
     live: Live, calibrate: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate_command, "FEWEST", 5)
+    monkeypatch.setattr(calibrate_command, "PRIOR_WEIGHT", (0.001, 0.001))
     # The dialogues agree with most of the more confident answers, and with none of the others.
     answers = sorted((best_reply(live, q)[::-1], q) for q in QUESTIONS)
     right = {q for place, (_, q) in enumerate(answers) if place >= 8 and place % 5}
@@ -273,14 +273,48 @@ def test_calibrate_fits_the_pool_to_what_was_said(
     assert again["offset"] == pytest.approx(fitted["offset"], rel=0.05, abs=0.05)
 
 
+def test_a_few_answers_move_the_calibration_a_little(
+    live: Live, calibrate: Callable[..., str]
+) -> None:
+    replies = [best_reply(live, question)[0] for question in QUESTIONS]
+    said = calibrate(list(zip(QUESTIONS, replies, strict=True)))
+    assert "20 answers, 20 of them right" in said
+    assert "20 answers are few" in said
+    fitted = live.get("/pools/default")["calibration"]
+    before, after = map(float, re.findall(r"\d\.\d{3}", said)[:2])
+    assert after <= before
+    assert 0 < fitted["slope"] < 3
+    assert abs(fitted["offset"]) < 5
+
+
+def test_another_wording_of_the_right_answer_is_right(
+    live: Live, calibrate: Callable[..., str]
+) -> None:
+    wordings = [
+        {"id": f"w{number}", "text": reply, "group": "all", "metadata": {"intent": "all"}}
+        for number, reply in enumerate(REPLIES)
+    ]
+    others = [
+        {"id": f"o{number}", "text": f"Other {number}.", "metadata": {"intent": f"{number}"}}
+        for number in range(3)
+    ]
+    live.ok(live.http.put("/pools/default/candidates", json=[*wordings, *others]))
+    firsts = [best_reply(live, question)[0] for question in QUESTIONS]
+    right = sum(first in REPLIES for first in firsts)
+    assert right > 0
+    pairs = [(question, REPLIES[0]) for question in QUESTIONS]
+    for options in ((), ("--same", "intent")):
+        assert f"20 answers, {right} of them right" in calibrate(pairs, *options)
+
+
 def test_calibrate_refuses_what_it_cannot_fit(live: Live, calibrate: Callable[..., str]) -> None:
     pairs = [(question, "None of these.") for question in QUESTIONS[:3]]
-    assert "0 first candidates are right and 3 are wrong" in calibrate(pairs)
+    assert "3 answers; a calibration needs at least 10" in calibrate(pairs)
     assert "'helper' says no reply in the dialogues of bot, user" in calibrate(
         pairs, "--responder", "helper"
     )
     long = [("x" * 3000, "None of these.")]  # the service reads the beginning
-    assert "0 first candidates are right and 2 are wrong" in calibrate(long * 2)
+    assert "2 answers; a calibration needs at least 10" in calibrate(long * 2)
     assert "at least two dialogues" in calibrate(long)
     live.fill(REPLIES[:1], pool="one")
     assert "have no confidence" in calibrate(pairs, "--pool", "one")
@@ -311,7 +345,7 @@ def test_calibrate_needs_no_package_of_the_service(live: Live, tmp_path: Path) -
 def test_answers_that_are_right_where_they_are_less_confident_are_not_fitted(
     live: Live, calibrate: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate_command, "FEWEST", 5)
+    monkeypatch.setattr(calibrate_command, "PRIOR_WEIGHT", (0.001, 0.001))
     answers = sorted((best_reply(live, q)[::-1], q) for q in QUESTIONS)
     pairs = [
         (q, first if n < 12 and n % 5 else "None.") for n, ((_, first), q) in enumerate(answers)

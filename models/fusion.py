@@ -22,6 +22,7 @@ as r + deviation of r · softness · log(1 + e^((h - z) / softness)), which has 
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float64
 from turnwise.models.confidence import Spread
@@ -80,6 +81,17 @@ class Fusion:
         reply = (replies - of_replies.mean) / deviation
         above = (self.evidence(examples, of_examples) - reply) / self.softness
         return np.asarray(replies + deviation * self.softness * np.logaddexp(0.0, above))
+
+    def has_matched(
+        self, replies: Float64, examples: Float64, of_replies: Spread, of_examples: Spread
+    ) -> NDArray[np.bool_]:
+        """Return whether the best example says more for each of n candidates than its reply.
+
+        Arguments as in `scores`.
+        """
+        deviation = max(of_replies.deviation, NARROWEST)
+        reply = (replies - of_replies.mean) / deviation
+        return np.asarray(self.evidence(examples, of_examples) >= reply)
 
 
 DEFAULT_FUSION = Fusion(example=3.6, height=1.2, offset=-3.4, softness=0.56)

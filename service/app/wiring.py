@@ -163,8 +163,8 @@ def _services(
         max_sessions=settings.max_sessions,
     )
     contexts = Contexts(store, encoder, timeout=timeout)
-    confidence = Confidence(encoder.calibration, encoder.aggregation)
-    pipeline = Pipeline(reranking, components.pairwise, confidence)
+    confidence = Confidence(encoder.calibration, encoder.example_calibration, encoder.aggregation)
+    pipeline = Pipeline(reranking, components.pairwise, confidence, encoder.fusion)
     ranking = Ranking(
         contexts=contexts,
         pools=pools,

@@ -49,6 +49,8 @@ class CachedEncoder:
         self.name, self.kind = encoder.name, encoder.kind
         self.aggregation: Aggregation = encoder.aggregation
         self.calibration: Calibration | None = encoder.calibration
+        self.fusion = encoder.fusion
+        self.example_calibration = encoder.example_calibration
         self._heads = encoder.kind is EncoderKind.HEADS
 
     async def encode(

@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration
+from turnwise.models.example_confidence import ExampleCalibration
+from turnwise.models.fusion import Fusion
 from turnwise.models.roles import EncoderKind, RoleText
 from turnwise.models.scores import Aggregation
 
@@ -40,12 +42,16 @@ class Encoder(Model, Protocol):
         kind: Which roles and relations it distinguishes, and how.
         aggregation: The aggregation that its card recommends.
         calibration: The calibration of its confidences, if its card has one.
+        fusion: How reply scores and example scores meet.
+        example_calibration: What corrects confidences in pools with examples, if its card has it.
     """
 
     name: str
     kind: EncoderKind
     aggregation: Aggregation
     calibration: Calibration | None
+    fusion: Fusion
+    example_calibration: ExampleCalibration | None
 
     @property
     def device(self) -> str:

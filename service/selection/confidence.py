@@ -6,23 +6,33 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration, features, rescaled
+from turnwise.models.example_confidence import ExampleCalibration
+from turnwise.models.groups import next_answer
 from turnwise.models.scores import Aggregation
 from turnwise.service.pools import Filter, Hit, PoolView
+from turnwise.service.selection.answers import name_answer
 from turnwise.service.wire.fields import RerankerName
 
-MIN_TEXTS = 2
-"""Different texts that a search should find: the confidence depends on how far apart they score."""
+MIN_ANSWERS = 2
+"""Answers that a search should find: the confidence depends on how far apart they score."""
 
 
 class Confidence:
     """Computes confidences by the calibration of the model, and by that of the pool if it has one.
 
-    The model's calibration holds for the aggregation of its card alone.
+    The model's calibration holds for the aggregation of its card alone. Where examples took part in
+    the search, a second one corrects it.
     """
 
-    def __init__(self, calibration: Calibration | None, aggregation: Aggregation) -> None:
-        """Take the calibration and the aggregation of the model's card."""
+    def __init__(
+        self,
+        calibration: Calibration | None,
+        with_examples: ExampleCalibration | None,
+        aggregation: Aggregation,
+    ) -> None:
+        """Take the calibrations and the aggregation of the model's card."""
         self._calibration = calibration
+        self._with_examples = with_examples
         self._aggregation = aggregation
 
     def find_obstacle(
@@ -46,7 +56,9 @@ class Confidence:
         query: Float32,
         hits: Sequence[Hit],
         where: Filter | None,
+        *,
         utterances: int,
+        example: float | None = None,
     ) -> float | None:
         """Return the confidence in the first hit; None if there is no second hit.
 
@@ -56,17 +68,21 @@ class Confidence:
             hits: The hits that may be offered, best first.
             where: The filter of the search.
             utterances: Number of utterances of the context.
+            example: The example score of the first hit, `NO_EXAMPLE` if it has no examples; None
+                where examples took no part in the search.
         """
-        if self._calibration is None or len(hits) < MIN_TEXTS:
+        if self._calibration is None or len(hits) < MIN_ANSWERS:
             return None
         first = hits[0]
-        others = (hit for hit in hits if hit.candidate.text != first.candidate.text)
-        second = next(others, hits[-1])
+        rival = next_answer([name_answer(hit.candidate) for hit in hits])
+        second = hits[-1] if rival is None else hits[rival]
         spread = await view.spread(query, where)
         norm = float(np.linalg.norm(query))
         confidence = self._calibration.confidence(
             features(first.score, second.score, spread, norm, utterances)
         )
+        if example is not None and self._with_examples:
+            confidence = self._with_examples.confidence(confidence, example)
         if correction := view.settings.calibration:
             confidence = rescaled(confidence, correction.slope, correction.offset)
         return float(confidence)

@@ -5,8 +5,8 @@ are encoded again.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import dropwhile, takewhile
 
 import numpy as np
@@ -76,12 +76,15 @@ class EncodedContext:
         rows: Their rows; None where the running query is computed from the pairs.
         first: (n or n - 1, d) [B1]; (0, d) where no pairs were asked for, or the model has none.
         second: (n, d) [B2]; (0, d) where no pairs were asked for.
+        said: (d,) [B2] of the newest utterance; None where the responder said it, or the context
+            has no vectors.
     """
 
     texts: list[str]
     rows: KeptRows | None
     first: Float32
     second: Float32
+    said: Float32 | None = None
 
     def query(self, aggregation: Aggregation) -> Float32:
         """Return the running query (d,); more than `ROWS_KEPT` last rows need the pairs."""
@@ -97,18 +100,21 @@ class EncodedContext:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The replies of a session that must not be offered again.
+    """The replies of a session, and those of them that must not be offered again.
 
     Attributes:
-        texts: The k texts of turns of the responder, as `fold_text` gives them.
+        texts: The k texts, as `fold_text` gives them, that must not be offered again.
         after: (k, d) their [AFTER] where candidates that are close to them must not be offered
             either; (0, d) elsewhere.
-        ids: The ids of the candidates that turns of the responder name.
+        ids: The ids of the candidates that those turns name.
+        history: The number of the last turn of each text that the responder has said, as
+            `fold_text` gives it, and of each candidate that it has named, by id.
     """
 
     texts: frozenset[str]
     after: Float32
     ids: frozenset[str] = frozenset()
+    history: Mapping[str, int] = field(default_factory=dict)
 
 
 NOTHING_SAID = Said(frozenset(), np.empty((0, 0), np.float32))
@@ -168,13 +174,14 @@ class Contexts:
     async def encode_pairs(self, context: Context) -> EncodedContext:
         """Return a context with its pairs relative to its responder, without rows."""
         first, second = await self.encode(context, context.responder)
-        return EncodedContext(context.texts, None, first, second)
+        said = _newest_said(context.utterances, context.responder, second)
+        return EncodedContext(context.texts, None, first, second, said)
 
     async def encode_one(self, text: str) -> EncodedContext:
         """Return the context of one utterance by another speaker than the responder."""
         inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
         second = await self._encoder.encode(inputs, timeout=self._timeout)
-        return EncodedContext([text], None, self._none, second)
+        return EncodedContext([text], None, self._none, second, second[0])
 
     def without_vectors(self, texts: list[str]) -> EncodedContext:
         """Return a context of texts alone, which is all that a pairwise pool needs."""
@@ -221,8 +228,9 @@ class Contexts:
             pairs: Whether more than the rows is needed.
         """
         texts = [utterance.text for utterance in update.utterances]
+        said = _newest_said(update.utterances, update.responder, new.encoded)
         if not pairs:
-            return EncodedContext(texts, new.rows, self._none, self._none)
+            return EncodedContext(texts, new.rows, self._none, self._none, said)
         first, second = await asyncio.to_thread(
             self._pair,
             update.utterances,
@@ -230,7 +238,7 @@ class Contexts:
             update.encoded(new.encoded),
             update.responder,
         )
-        return EncodedContext(texts, new.rows, first, second)
+        return EncodedContext(texts, new.rows, first, second, said)
 
     async def collect_said(self, turns: Sequence[Turn], responder: str, repeat: Repeat) -> Said:
         """Return what the responder has said in these turns and must not be offered again.
@@ -241,17 +249,24 @@ class Contexts:
             repeat: "last" collects the responder's last utterance, false and "near" all that it
                 said, true nothing.
         """
+        history = {
+            said: number
+            for number, turn in enumerate(turns)
+            if turn.speaker == responder
+            for said in (fold_text(turn.text), turn.candidate)
+            if said is not None
+        }
         if repeat is True:
-            return NOTHING_SAID
+            return Said(frozenset(), self._none, history=history)
         replies = [turn for turn in turns if turn.speaker == responder]
         if repeat == "last":
             replies = _last_run(turns, responder)
         texts = frozenset(fold_text(turn.text) for turn in replies)
         ids = frozenset(turn.candidate for turn in replies if turn.candidate)
         if repeat != "near" or not texts:
-            return Said(texts, self._none, ids)
+            return Said(texts, self._none, ids, history)
         said = dict.fromkeys(turn.text for turn in replies)
-        return Said(texts, await self.encode_texts(candidate_inputs(said)), ids)
+        return Said(texts, await self.encode_texts(candidate_inputs(said)), ids, history)
 
     def reads_vectors(self, *, pairs: bool) -> bool:
         """Return whether a turn needs a session's vectors: for pairs, and with heads always."""
@@ -336,6 +351,16 @@ class Contexts:
     @property
     def _none(self) -> Float32:
         return np.empty((0, self._encoder.dimension), np.float32)
+
+
+def _newest_said(
+    utterances: Sequence[Utterance], responder: str, encoded: Float32
+) -> Float32 | None:
+    """Return the last of some [B2] vectors if another speaker said the newest utterance."""
+    if not len(encoded) or not utterances or utterances[-1].speaker == responder:
+        return None
+    newest: Float32 = encoded[-1]
+    return newest
 
 
 def _last_run(turns: Sequence[Turn], speaker: str) -> list[Turn]:

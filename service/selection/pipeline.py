@@ -17,18 +17,22 @@ import numpy as np
 
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.diversity import most_diverse
+from turnwise.models.fusion import Fusion
+from turnwise.models.groups import best_wordings
 from turnwise.models.scores import ROWS_KEPT, Aggregation
 from turnwise.models.texts import fold_text
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Hit, PoolView
-from turnwise.service.selection.confidence import MIN_TEXTS, Confidence
+from turnwise.service.selection.answers import choose_wordings, count_answers, name_answer
+from turnwise.service.selection.confidence import MIN_ANSWERS, Confidence
 from turnwise.service.selection.context import EncodedContext, Said
+from turnwise.service.selection.fused import FusedSearch
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.reranking import Reranking
 from turnwise.service.selection.scores import NextUtteranceScores
-from turnwise.service.wire.fields import Repeat, RerankerName
-from turnwise.service.wire.pools import Selected
+from turnwise.service.wire.fields import Repeat, RerankerName, Wordings
+from turnwise.service.wire.pools import Matched, Selected
 
 NEAR = 0.85
 """Cosine of two candidates from which one is close to repeating the other. With the shipped model,
@@ -38,7 +42,7 @@ _PAIRS_OF_A_TURN = 1 << 21
 """Most pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a
 second. It shortens the short list of contexts with more than some 140 utterances."""
 _MOST_COPIES = 1000
-"""Candidates among which a search looks for a second text."""
+"""Candidates among which a search looks for more answers."""
 _SPARE = 8
 """Most candidates that a first search finds beyond those asked for, in case some were said."""
 
@@ -55,6 +59,7 @@ class Options:
         rerank: The re-ranker that scores the hits; None without one.
         diversity: How much the candidates must differ from each other, from 0 to 1.
         explain: Whether the contributions of the utterances are wanted.
+        wordings: Whether the best wording of each group is listed, or all of them.
     """
 
     aggregation: Aggregation
@@ -64,6 +69,7 @@ class Options:
     rerank: RerankerName | None = None
     diversity: float = 0.0
     explain: bool = False
+    wordings: Wordings = "best"
 
     def within(self, where: Filter | None) -> "Options":
         """Return the same options for the candidates that another filter matches as well."""
@@ -83,10 +89,17 @@ class Options:
 
 
 class Retrieved(NamedTuple):
-    """The hits of a pool, best first, and the confidence in the first of them if it has one."""
+    """The result of a search.
+
+    Attributes:
+        hits: The candidates that were found and may be offered, best first.
+        confidence: The confidence in the first of them, if it has one.
+        replies: (k,) the scores of the hits without their examples.
+    """
 
     hits: list[Hit]
     confidence: float | None
+    replies: Float32
 
 
 class Selection(NamedTuple):
@@ -107,11 +120,16 @@ class Pipeline:
     """Retrieves, scores and orders the candidates of pools."""
 
     def __init__(
-        self, reranking: Reranking, pairwise: Pairwise | None, confidence: Confidence
+        self,
+        reranking: Reranking,
+        pairwise: Pairwise | None,
+        confidence: Confidence,
+        fusion: Fusion,
     ) -> None:
         self._reranking = reranking
         self._pairwise = pairwise
         self._confidence = confidence
+        self._fusion = fusion
 
     @property
     def short_list(self) -> int:
@@ -161,16 +179,26 @@ class Pipeline:
         if obstacle and min_confidence is not None:
             raise InvalidRequest.field(f"there is no confidence: {obstacle}", "min_confidence")
         count = self._count_hits(view, options, top_k, len(context.texts))
-        hits, confidence = await self.retrieve(
-            view, context, said, options, timings, count=count, confident=obstacle is None
+        found = await self.retrieve(
+            view,
+            context,
+            said,
+            options,
+            timings,
+            count=count,
+            answers=top_k if options.wordings == "best" else 1,
+            confident=obstacle is None,
         )
+        confidence = found.confidence
         if min_confidence is None:
             min_confidence = view.settings.min_confidence
         if confidence is not None and min_confidence is not None and confidence < min_confidence:
             return Selection([], confidence, abstained=True)
-        scored = await self.score(view, context, hits, options, timings)
-        indices = await self.order(view, hits, scored.scores, options, timings, top_k=top_k)
-        chosen = [as_selected(hits[index], scored, index) for index in indices]
+        scored = await self.score(view, context, found, options, timings)
+        indices = await self.order(
+            view, found.hits, scored.scores, options, timings, said=said, top_k=top_k
+        )
+        chosen = [as_selected(found.hits[index], scored, index) for index in indices]
         return Selection(chosen, confidence)
 
     async def retrieve(
@@ -182,6 +210,7 @@ class Pipeline:
         timings: Timings,
         *,
         count: int,
+        answers: int,
         confident: bool,
     ) -> Retrieved:
         """Search a pool with the running query, or with the query of the pairwise model.
@@ -193,6 +222,7 @@ class Pipeline:
             options: What the request asks for.
             timings: Records the stages.
             count: Number of hits to return, at least 1; fewer if the pool has fewer.
+            answers: Least number of answers among them, which may take more hits.
             confident: Whether to compute the confidence in the first hit.
 
         Raises:
@@ -203,36 +233,47 @@ class Pipeline:
         with timings.stage("encode"):
             query = await self._query(view, context, options.aggregation)
         with timings.stage("retrieve"):
-            texts = MIN_TEXTS if confident else 1
-            hits = await find_hits(view, query, said, options, count=count, texts=texts)
+            search = _Search(view, query, options.where, self._fuse(view, query, context, options))
+            hits = await _find_hits(
+                search, said, options, count=count, answers=answers, confident=confident
+            )
             confidence = None
             if confident:
-                utterances = len(context.texts)
                 confidence = await self._confidence.compute(
-                    view, query, hits, options.where, utterances
+                    view,
+                    query,
+                    hits,
+                    options.where,
+                    utterances=len(context.texts),
+                    example=search.example_score(hits[0]) if hits else None,
                 )
-        return Retrieved(hits[:count], confidence)
+        kept = _cut(hits, count, answers)
+        return Retrieved(kept, confidence, search.reply_scores(kept))
 
     async def score(
         self,
         view: PoolView,
         context: EncodedContext,
-        hits: Sequence[Hit],
+        found: Retrieved,
         options: Options,
         timings: Timings,
     ) -> NextUtteranceScores:
         """Return the scores of k hits: those of the search, of MaxSim, or of the re-ranker.
 
+        Examples help MaxSim and a re-ranker only to find the hits. In a score of the search, the
+        part that comes from an example is a contribution of the newest utterance.
+
         Args:
             view: The pool that was searched.
             context: The context of the search; with its pairs if `options.scores_pairs`.
-            hits: k hits.
+            found: The result of the search, with k hits.
             options: What the request asks for.
             timings: Records the stage `rerank`.
 
         Raises:
             ServiceError: Re-ranking failed, or the candidate store did.
         """
+        hits = found.hits
         if options.rerank and hits:
             texts = [hit.candidate.text for hit in hits]
             return NextUtteranceScores(await self._reranking.score(context.texts, texts, timings))
@@ -241,7 +282,10 @@ class Pipeline:
             return NextUtteranceScores(scores)
         with timings.stage("rerank", metric="rerank"):
             vectors = await view.vectors([hit.candidate.id for hit in hits])
-            return await asyncio.to_thread(_score_pairs, scores, vectors, context.pairs, options)
+            by_examples = scores - found.replies
+            return await asyncio.to_thread(
+                _score_pairs, scores, by_examples, vectors, context.pairs, options
+            )
 
     async def order(
         self,
@@ -251,9 +295,12 @@ class Pipeline:
         options: Options,
         timings: Timings,
         *,
+        said: Said,
         top_k: int,
     ) -> list[int]:
         """Return the indices of the best hits, best first; all of them if there are fewer.
+
+        Unless all wordings are asked for, one hit stands for its group.
 
         Args:
             view: The pool that was searched.
@@ -261,18 +308,22 @@ class Pipeline:
             scores: (k,) their scores.
             options: With a diversity, the indices are in the order of `most_diverse`.
             timings: Records the stage `rerank`.
+            said: The replies of the session, which decide between nearly equal wordings.
             top_k: Number of indices.
 
         Raises:
             ServiceError: The candidate store failed.
         """
+        indices: list[int] = np.argsort(-scores, kind="stable").tolist()
+        if options.wordings == "best":
+            indices = choose_wordings(hits, scores, said.history)
         if not (options.diversity and hits):
-            indices: list[int] = np.argsort(-scores, kind="stable")[:top_k].tolist()
-            return indices
+            return indices[:top_k]
         with timings.stage("rerank", metric="rerank"):
-            vectors = await view.vectors([hit.candidate.id for hit in hits])
-            wide = scores.astype(np.float64)
-            return await asyncio.to_thread(most_diverse, wide, vectors, options.diversity, top_k)
+            vectors = await view.vectors([hits[index].candidate.id for index in indices])
+            wide = scores[indices].astype(np.float64)
+            chosen = await asyncio.to_thread(most_diverse, wide, vectors, options.diversity, top_k)
+        return [indices[each] for each in chosen]
 
     def _count_hits(self, view: PoolView, options: Options, top_k: int, utterances: int) -> int:
         """Return how many hits a turn needs."""
@@ -283,6 +334,14 @@ class Pipeline:
             return max(top_k, self.short_list)
         return top_k
 
+    def _fuse(
+        self, view: PoolView, query: Float32, context: EncodedContext, options: Options
+    ) -> FusedSearch | None:
+        """Return the search by examples; None where it would find nothing that fits."""
+        if not view.has_examples or context.said is None:
+            return None
+        return FusedSearch(view, query, context.said, options.where, self._fusion)
+
     async def _query(
         self, view: PoolView, context: EncodedContext, aggregation: Aggregation
     ) -> Float32:
@@ -292,54 +351,91 @@ class Pipeline:
         return await self._pairwise.query(context.texts)
 
 
-async def find_hits(
-    view: PoolView,
-    query: Float32,
-    said: Said,
-    options: Options,
-    *,
-    count: int,
-    texts: int = 1,
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search of one request: by replies alone, or also by examples."""
+
+    view: PoolView
+    query: Float32
+    where: Filter | None
+    fused: FusedSearch | None
+
+    async def run(self, top_k: int) -> list[Hit]:
+        if self.fused:
+            return await self.fused.search(top_k)
+        return await self.view.search(self.query, top_k, self.where)
+
+    def example_score(self, hit: Hit) -> float | None:
+        """Return the example score of a hit; None where examples took no part."""
+        return self.fused.examples[hit.candidate.id] if self.fused else None
+
+    def reply_scores(self, hits: Sequence[Hit]) -> Float32:
+        """Return the scores (k,) of k hits without their examples."""
+        if self.fused:
+            return np.array([self.fused.replies[hit.candidate.id] for hit in hits], np.float32)
+        return np.array([hit.score for hit in hits], np.float32)
+
+
+async def _find_hits(
+    search: _Search, said: Said, options: Options, *, count: int, answers: int, confident: bool
 ) -> list[Hit]:
     """Return the best candidates of a pool that may be offered, best first.
 
-    Args:
-        view: The pool to search.
-        query: (d,).
-        said: Replies that must not be offered again.
-        options: With the filter and the ids to leave out.
-        count: Least number of hits, if the pool has so many.
-        texts: Least number of different texts among the hits, unless too many are copies.
+    They are at least `count` hits with at least `answers` answers, if the pool has so many, and
+    unless too many are wordings of a few answers. A confidence needs at least `MIN_ANSWERS`.
     """
-    searched = (
-        max(count, texts) + len(options.exclude) + min(len(said.texts) + len(said.ids), _SPARE)
-    )
+    groups = await _groups_said(search.view, said)
+    searched = max(count, answers, MIN_ANSWERS if confident else 1)
+    searched += len(options.exclude) + min(len(said.texts) + len(said.ids), _SPARE)
     while True:
-        hits = await view.search(query, searched, options.where)
-        offered = await _leave_out(view, hits, said, options.exclude)
-        different = {hit.candidate.text for hit in offered}
-        has_texts = len(different) >= texts or searched > _MOST_COPIES
-        if (len(offered) >= count and has_texts) or len(hits) < searched:
+        hits = await search.run(searched)
+        allowed = [
+            hit
+            for hit in hits
+            if hit.candidate.id not in options.exclude
+            and hit.candidate.id not in said.ids
+            and hit.candidate.group not in groups
+            and fold_text(hit.candidate.text) not in said.texts
+        ]
+        offered = await _leave_out_near(search.view, allowed, said)
+        is_all = len(hits) < searched
+        has_count = len(offered) >= count
+        if is_all or (has_count and _has_answers(offered, answers, confident=confident)):
+            return offered
+        if has_count and searched > _MOST_COPIES:
             return offered
         searched *= 2
 
 
-async def _leave_out(
-    view: PoolView, hits: Sequence[Hit], said: Said, exclude: frozenset[str]
-) -> list[Hit]:
-    """Return the hits without excluded ids and without what was said."""
-    offered = [
-        hit
-        for hit in hits
-        if hit.candidate.id not in exclude
-        and hit.candidate.id not in said.ids
-        and fold_text(hit.candidate.text) not in said.texts
-    ]
-    if not (len(said.after) and offered):
-        return offered
-    vectors = await view.vectors([hit.candidate.id for hit in offered])
+async def _groups_said(view: PoolView, said: Said) -> frozenset[str]:
+    """Return the groups of which the responder said a wording that must not be offered again."""
+    if not (said.texts or said.ids):
+        return frozenset()
+    named = [candidate for candidate in await view.fetch(sorted(said.ids)) if candidate]
+    groups = frozenset(candidate.group for candidate in named if candidate.group is not None)
+    return groups | await view.groups_of(said.texts)
+
+
+def _has_answers(hits: Sequence[Hit], answers: int, *, confident: bool) -> bool:
+    if confident and len({name_answer(hit.candidate) for hit in hits}) < MIN_ANSWERS:
+        return False
+    return count_answers(hits) >= answers
+
+
+async def _leave_out_near(view: PoolView, hits: list[Hit], said: Said) -> list[Hit]:
+    """Return the hits that are not close to what was said."""
+    if not (len(said.after) and hits):
+        return hits
+    vectors = await view.vectors([hit.candidate.id for hit in hits])
     nearest = (vectors @ said.after.T).max(axis=1)
-    return [hit for hit, cosine in zip(offered, nearest, strict=True) if cosine < NEAR]
+    return [hit for hit, cosine in zip(hits, nearest, strict=True) if cosine < NEAR]
+
+
+def _cut(hits: list[Hit], count: int, answers: int) -> list[Hit]:
+    """Return the first `count` hits, and more until they have so many answers."""
+    firsts = best_wordings(hit.candidate.group for hit in hits)
+    last = firsts[min(answers, len(firsts)) - 1] if firsts else 0
+    return hits[: max(count, last + 1)]
 
 
 def as_selected(hit: Hit, scored: NextUtteranceScores, index: int) -> Selected:
@@ -352,21 +448,36 @@ def as_selected(hit: Hit, scored: NextUtteranceScores, index: int) -> Selected:
         text=hit.candidate.text,
         score=float(scored.scores[index]),
         metadata=hit.candidate.metadata,
+        group=hit.candidate.group,
+        matched=as_matched(hit),
         contributions=contributions,
     )
 
 
+def as_matched(hit: Hit) -> Matched | None:
+    """Return the example that found a hit as a value of the wire."""
+    return Matched.model_construct(example=hit.match.text) if hit.match else None
+
+
 def _score_pairs(
-    scores: Float32, vectors: Float32, pairs: tuple[Float32, Float32], options: Options
+    scores: Float32,
+    by_examples: Float32,
+    vectors: Float32,
+    pairs: tuple[Float32, Float32],
+    options: Options,
 ) -> NextUtteranceScores:
     """Return MaxSim scores in place of those of the search, and contributions, where asked for."""
     first, second = pairs
     aggregation = options.aggregation
-    if aggregation.name == "max_sim":
+    is_max_sim = aggregation.name == "max_sim"
+    if is_max_sim:
         scores = aggregation.scores(first, second, vectors)
     if not options.explain:
         return NextUtteranceScores(scores)
-    return NextUtteranceScores(scores, aggregation.contributions(first, second, vectors).T)
+    contributions = aggregation.contributions(first, second, vectors).T
+    if not is_max_sim:
+        contributions[:, -1] += by_examples
+    return NextUtteranceScores(scores, contributions)
 
 
 def _check_options(view: PoolView, options: Options) -> None:

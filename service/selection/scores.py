@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.roles import Role, RoleText, candidate_inputs, relation_to
 from turnwise.models.scores import Aggregation, reachability
+from turnwise.service.pools import Hit
 from turnwise.service.selection.context import Context, Contexts
 from turnwise.service.wire.ranking import Avoided, Goal
 
@@ -22,7 +22,7 @@ class Candidates:
         ids: Their ids in the pool, or those that the request gives.
         texts: Their texts.
         speakers: The speakers who would say them.
-        metadata: Their metadata; None unless they are of a pool.
+        hits: The hits of a pool that they are; None if the request gives them.
         after: (C, d) their [AFTER]; None where the pool is not the encoder's, or the request gives
             the candidates.
     """
@@ -30,7 +30,7 @@ class Candidates:
     ids: list[str | None]
     texts: list[str]
     speakers: list[str]
-    metadata: list[dict[str, Any]] | None = None
+    hits: list[Hit] | None = None
     after: Float32 | None = None
 
 

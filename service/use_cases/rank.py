@@ -15,10 +15,11 @@ from turnwise.service.selection.context import (
     Context,
     Contexts,
     EncodedContext,
+    Said,
     choose_aggregation,
     empty_context,
 )
-from turnwise.service.selection.pipeline import Options, Pipeline
+from turnwise.service.selection.pipeline import Options, Pipeline, as_matched
 from turnwise.service.selection.reranking import Reranking
 from turnwise.service.selection.scores import (
     Candidates,
@@ -55,6 +56,7 @@ class _Short:
     """The short list of a pool: its hits, their columns and scores, and the confidence."""
 
     hits: list[Hit]
+    said: Said
     candidates: Candidates
     fit: NextUtteranceScores | None
     confidence: float | None
@@ -107,6 +109,7 @@ class Ranking:
             rerank=request.rerank,
             diversity=request.diversity,
             explain=request.explain,
+            wordings=request.wordings,
         )
         if not context.utterances and (request.pool or not request.goals):
             raise empty_context(request)
@@ -124,7 +127,7 @@ class Ranking:
         scores = judged.scores[judged.kept]
         top_k = request.top_k or len(hits)
         order = await self._pipeline.order(
-            view, hits, scores, asked.options, asked.timings, top_k=top_k
+            view, hits, scores, asked.options, asked.timings, said=short.said, top_k=top_k
         )
         return self._answer(
             asked,
@@ -171,12 +174,20 @@ class Ranking:
             encoded = await self._encode_for(view, context)
         toward_goals = bool(request.goals or request.avoid)
         confident = not toward_goals and not self._pipeline.find_obstacle(view, asked.options)
-        hits, confidence = await self._pipeline.retrieve(
-            view, encoded, said, asked.options, asked.timings, count=count, confident=confident
+        found = await self._pipeline.retrieve(
+            view,
+            encoded,
+            said,
+            asked.options,
+            asked.timings,
+            count=count,
+            answers=1,
+            confident=confident,
         )
+        hits = found.hits
         fit = None
         if request.wants_fit:
-            fit = await self._pipeline.score(view, encoded, hits, asked.options, asked.timings)
+            fit = await self._pipeline.score(view, encoded, found, asked.options, asked.timings)
         after = None
         if toward_goals and view.encoder_name != "pairwise":
             after = await view.vectors([hit.candidate.id for hit in hits])
@@ -184,10 +195,10 @@ class Ranking:
             [hit.candidate.id for hit in hits],
             [hit.candidate.text for hit in hits],
             [context.responder] * len(hits),
-            [hit.candidate.metadata for hit in hits],
+            hits,
             after,
         )
-        return _Short(hits, candidates, fit, confidence)
+        return _Short(hits, said, candidates, fit, found.confidence)
 
     async def _encode_for(self, view: PoolView, context: Context) -> EncodedContext:
         if view.encoder_name == "pairwise":
@@ -295,16 +306,24 @@ class _Judged:
             fit = float(self.fit.scores[index])
             if self.fit.contributions is not None:
                 contributions = self.fit.contributions[index].tolist()
-        return Ranked.model_construct(
+        ranked = Ranked.model_construct(
             index=index,
             id=candidates.ids[index],
             text=candidates.texts[index],
             score=float(self.scores[index]),
             fit=fit,
             goals=self.goals[index].tolist(),
-            metadata=candidates.metadata[index] if candidates.metadata else None,
             contributions=contributions,
         )
+        if candidates.hits is None:
+            return ranked
+        hit = candidates.hits[index]
+        of_pool = {
+            "metadata": hit.candidate.metadata,
+            "group": hit.candidate.group,
+            "matched": as_matched(hit),
+        }
+        return ranked.model_copy(update=of_pool)
 
     def rejected(self) -> list[Rejected]:
         """Return the candidates that lead to an utterance to avoid, with the first of these."""

@@ -1,14 +1,11 @@
 """The use case of a search: the candidates of a pool that best follow one text."""
 
-import numpy as np
-
 from turnwise.models.scores import Aggregation
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter
 from turnwise.service.selection.context import NOTHING_SAID, Contexts
 from turnwise.service.selection.pipeline import Options, Pipeline, as_selected
-from turnwise.service.selection.scores import NextUtteranceScores
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import SearchRequest, Selected
 
@@ -31,21 +28,23 @@ class Search:
             InvalidRequest: The filter makes no sense.
             PoolNotFound: There is no such pool.
         """
-        options = Options(Aggregation(), where=Filter.of(request.where), repeat=True)
+        where = Filter.of(request.where)
+        options = Options(Aggregation(), where, repeat=True, wordings="all")
         view = await self._pools.view(namespace, pool)
         if view.encoder_name == "pairwise":
             context = self._contexts.without_vectors([request.text])
         else:
             context = await self._contexts.encode_one(request.text)
-        timings = Timings(self._metrics, "encode", "retrieve")
-        hits, _ = await self._pipeline.retrieve(
+        timings = Timings(self._metrics, "encode", "retrieve", "rerank")
+        found = await self._pipeline.retrieve(
             view,
             context,
             NOTHING_SAID,
             options,
             timings,
             count=request.top_k,
+            answers=1,
             confident=False,
         )
-        scored = NextUtteranceScores(np.array([hit.score for hit in hits], np.float32))
-        return [as_selected(hit, scored, index) for index, hit in enumerate(hits)]
+        scored = await self._pipeline.score(view, context, found, options, timings)
+        return [as_selected(hit, scored, index) for index, hit in enumerate(found.hits)]

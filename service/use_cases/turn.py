@@ -133,6 +133,7 @@ class Turns:
                 rerank=request.rerank,
                 diversity=request.diversity,
                 explain=request.explain,
+                wordings=request.wordings,
             ),
             retry=_Retry.of(key, request) if key else None,
             timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),

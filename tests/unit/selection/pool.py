@@ -29,7 +29,7 @@ def make_context(utterances: int, seed: int = 1) -> EncodedContext:
     first = random_units(utterances, seed)
     second = random_units(utterances, seed + 1)
     texts = [f"utterance {index}" for index in range(utterances)]
-    return EncodedContext(texts, None, first, second)
+    return EncodedContext(texts, None, first, second, second[-1])
 
 
 def score_naively(

@@ -9,6 +9,8 @@ from tests.unit.selection.pool import ArrayPool, make_context, random_units, sco
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration
 from turnwise.models.diversity import most_diverse
+from turnwise.models.example_confidence import ExampleCalibration
+from turnwise.models.fusion import Fusion
 from turnwise.models.scores import Aggregation, max_sim
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import InvalidRequest
@@ -26,6 +28,8 @@ pytestmark = pytest.mark.anyio
 TEXTS = [f"reply {index}" for index in range(40)]
 CERTAIN = Calibration(0, 0, 0, 0, 0, offset=20.0)
 IN_DOUBT = Calibration(0, 0, 0, 0, 0, offset=-20.0)
+WITH_EXAMPLES = ExampleCalibration(logit=1, cosine=0, without=-60, offset=0)
+FUSION = Fusion(example=3.0, height=1.0, offset=-3.0, softness=0.5)
 MEAN = Options(Aggregation("mean"), where=None, repeat=False)
 
 
@@ -43,8 +47,8 @@ class Longest(Reranking):
 
 
 def make_pipeline(calibration: Calibration | None = None, short_list: int = 100) -> Pipeline:
-    confidence = Confidence(calibration, Aggregation("mean"))
-    return Pipeline(Longest(short_list), None, confidence)
+    confidence = Confidence(calibration, WITH_EXAMPLES, Aggregation("mean"))
+    return Pipeline(Longest(short_list), None, confidence, FUSION)
 
 
 async def select(
@@ -220,6 +224,109 @@ async def test_a_pairwise_pool_rejects_what_it_cannot_do(option: dict[str, objec
     options = replace(MEAN, **option)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="pool 'replies'"):
         await select(pool, make_context(2), options)
+
+
+def with_groups(pool: ArrayPool, size: int) -> None:
+    """Let each `size` consecutive candidates be wordings of one answer."""
+    pool.candidates = [
+        replace(each, group=f"g{index // size}") for index, each in enumerate(pool.candidates)
+    ]
+
+
+async def test_an_answer_lists_the_best_wording_of_each_group() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    with_groups(pool, 4)
+    best = [each.group for each in (await select(pool, context)).candidates]
+    assert len(best) == len(set(best)) == 5
+    options = replace(MEAN, wordings="all")
+    ranked = (await select(pool, context, options, top_k=40)).candidates
+    naive = np.argsort(-score_naively(context, pool.after))
+    assert [each.id for each in ranked] == [f"c{index}" for index in naive]
+    assert best == list(dict.fromkeys(each.group for each in ranked))[:5]
+
+
+async def test_a_repeat_of_one_wording_is_a_repeat_of_its_group() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    with_groups(pool, 4)
+    first = (await select(pool, context)).candidates[0]
+    said = Said(frozenset({first.text}), NOTHING_SAID.after)
+    after = (await select(pool, context, said=said, top_k=10)).candidates
+    assert first.group not in {each.group for each in after}
+    assert len(after) == 9
+
+
+async def test_the_confidence_takes_its_margin_between_groups() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    pipeline = make_pipeline(Calibration(0, 1, 0, 0, 0, offset=0))
+    alone = (await select(pool, context, pipeline=pipeline)).confidence
+    best = np.argsort(-score_naively(context, pool.after))[:3]
+    pool.candidates = [
+        replace(each, group="hours") if index in best else each
+        for index, each in enumerate(pool.candidates)
+    ]
+    together = (await select(pool, context, pipeline=pipeline)).confidence
+    assert alone is not None
+    assert together is not None
+    assert together > alone
+
+
+def add_examples(pool: ArrayPool, context: EncodedContext, index: int) -> str:
+    """Give each candidate two examples, and one of them the newest utterance itself."""
+    for number, each in enumerate(pool.candidates):
+        pool.examples[each.id] = random_units(2, seed=50 + number)
+    assert context.said is not None
+    pool.examples[f"c{index}"] = np.stack([context.said, -context.said])
+    return f"c{index}"
+
+
+async def test_an_example_finds_its_candidate_and_is_named() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    worst = int(np.argmin(score_naively(context, pool.after)))
+    wanted = add_examples(pool, context, worst)
+    first, *others = (await select(pool, context)).candidates
+    assert first.id == wanted
+    assert first.matched is not None
+    assert first.matched.example == f"example 0 of {wanted}"
+    assert all(each.score <= first.score for each in others)
+
+
+async def test_after_the_responder_s_own_utterance_examples_take_no_part() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    pipeline = make_pipeline(CERTAIN)
+    plain = await select(pool, context, pipeline=pipeline)
+    add_examples(pool, context, 3)
+    assert await select(pool, replace(context, said=None), pipeline=pipeline) == plain
+
+
+async def test_the_part_of_an_example_is_a_contribution_of_the_newest_utterance() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(4)
+    wanted = add_examples(pool, context, 5)
+    options = replace(MEAN, explain=True)
+    first, *others = (await select(pool, context, options)).candidates
+    assert first.id == wanted
+    for each in (first, *others):
+        assert each.contributions is not None
+        assert sum(each.contributions) == pytest.approx(each.score, abs=1e-4)
+
+
+async def test_an_answer_without_examples_has_its_own_confidence_in_a_pool_with_examples() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    wanted = add_examples(pool, context, 5)
+    pipeline = make_pipeline(CERTAIN)
+    matched = await select(pool, context, pipeline=pipeline)
+    assert matched.candidates[0].id == wanted
+    assert matched.confidence == pytest.approx(1)
+    pool.examples = {wanted: -pool.examples[wanted][:1]}
+    unmatched = await select(pool, context, pipeline=pipeline)
+    assert unmatched.candidates[0].id != wanted
+    assert unmatched.confidence == pytest.approx(0, abs=1e-9)
 
 
 async def test_an_empty_pool_offers_nothing() -> None:

@@ -1,0 +1,63 @@
+"""Candidates that are one answer: those of a group, and those with the same text."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from turnwise.models.arrays import Float32, Float64
+from turnwise.models.groups import best_wordings
+from turnwise.models.texts import fold_text
+from turnwise.service.pools import Candidate, Hit
+
+NEAR_EQUAL = 0.05
+"""Share of the best score by which a wording may be worse and still come first, because the other
+was said more recently."""
+
+
+def name_answer(candidate: Candidate) -> str:
+    """Return a name that all wordings of an answer share, and no other candidate has."""
+    if candidate.group is not None:
+        return f"group {candidate.group}"
+    return f"text {fold_text(candidate.text)}"
+
+
+def count_answers(hits: Sequence[Hit]) -> int:
+    """Return the number of groups among some hits; a hit without a group counts alone."""
+    return len(best_wordings(hit.candidate.group for hit in hits))
+
+
+def choose_wordings(
+    hits: Sequence[Hit], scores: Float32 | Float64, history: Mapping[str, int]
+) -> list[int]:
+    """Return the indices of one hit for each group, and of all without a group, by their scores.
+
+    Of a group that is the hit with the best score, or one that is nearly as good and that the
+    responder said longer ago.
+
+    Args:
+        hits: k hits.
+        scores: (k,) their scores.
+        history: The number of the last turn of each text that was said, as `fold_text` gives it,
+            and of each candidate that was named, by id.
+    """
+    chosen: list[int] = []
+    best: dict[str, tuple[int, float]] = {}
+    for index in np.argsort(-scores, kind="stable").tolist():
+        group = hits[index].candidate.group
+        if group is None:
+            chosen.append(index)
+        elif group not in best:
+            best[group] = (len(chosen), float(scores[index]))
+            chosen.append(index)
+        else:
+            rank, score = best[group]
+            is_near = scores[index] >= score - NEAR_EQUAL * abs(score)
+            if is_near and _said_at(hits[index], history) < _said_at(hits[chosen[rank]], history):
+                chosen[rank] = index
+    return chosen
+
+
+def _said_at(hit: Hit, history: Mapping[str, int]) -> int:
+    """Return the number of the turn that said a wording last; -1 if none did."""
+    by_text = history.get(fold_text(hit.candidate.text), -1)
+    return max(by_text, history.get(hit.candidate.id, -1))

@@ -1,0 +1,96 @@
+"""Searches a pool by replies and by examples at once.
+
+A candidate may be found by its text, with the running query, or by one of its examples, with the
+vector of the newest utterance. `models.fusion` makes one score of both.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from turnwise.models.arrays import Float32, Float64
+from turnwise.models.fusion import NO_EXAMPLE, Fusion
+from turnwise.service.pools import Filter, Hit, PoolView
+
+
+@dataclass(slots=True)
+class FusedSearch:
+    """Searches a pool with examples for one request.
+
+    Attributes:
+        view: The pool.
+        query: (d,) the running query.
+        said: (d,) [B2] of the newest utterance, which another speaker than the responder said.
+        where: The filter; None matches all candidates.
+        fusion: How reply scores and example scores meet.
+        examples: The example scores of the candidates that were found, by id; `NO_EXAMPLE` for
+            candidates without examples.
+        replies: Their reply scores, by id.
+    """
+
+    view: PoolView
+    query: Float32
+    said: Float32
+    where: Filter | None
+    fusion: Fusion
+    examples: dict[str, float] = field(default_factory=dict)
+    replies: dict[str, float] = field(default_factory=dict)
+
+    async def search(self, top_k: int) -> list[Hit]:
+        """Return the candidates with the best fused scores, best first; all if there are fewer.
+
+        The fused score grows with the reply score and with the example score. So the best
+        candidates are found as soon as enough of them reach the fused score of the last reply
+        and the last example of two searches: no other candidate can have more.
+        """
+        of_replies = await self.view.spread(self.query, self.where)
+        of_examples = await self.view.example_spread(self.said, self.where)
+        depth = 2 * top_k
+        while True:
+            by_reply = await self.view.search(self.query, depth, self.where)
+            by_example = await self.view.search_examples(self.said, depth, self.where)
+            hits = await self._complete(by_reply, by_example)
+            replies = np.array([self.replies[hit.candidate.id] for hit in hits])
+            examples = np.array([self.examples[hit.candidate.id] for hit in hits])
+            fused = self.fusion.scores(replies, examples, of_replies, of_examples)
+            order = np.argsort(-fused, kind="stable")[:top_k]
+            if len(by_reply) < depth or len(hits) == 0:
+                break
+            last_example = by_example[-1].score if len(by_example) == depth else NO_EXAMPLE
+            bound = self.fusion.scores(
+                np.array([by_reply[-1].score]), np.array([last_example]), of_replies, of_examples
+            )
+            if len(order) == top_k and fused[order[-1]] >= bound[0]:
+                break
+            depth *= 2
+        matched = self.fusion.has_matched(replies, examples, of_replies, of_examples)
+        return [
+            Hit(
+                hits[index].candidate,
+                float(fused[index]),
+                hits[index].match if matched[index] else None,
+            )
+            for index in order.tolist()
+        ]
+
+    async def _complete(self, by_reply: Sequence[Hit], by_example: Sequence[Hit]) -> list[Hit]:
+        """Return each candidate once, with its best example, and note both of its scores."""
+        self.replies.update((hit.candidate.id, hit.score) for hit in by_reply)
+        matches = {hit.candidate.id: hit.match for hit in by_example}
+        candidates = {hit.candidate.id: hit.candidate for hit in (*by_reply, *by_example)}
+        unscored = [each for each in candidates if each not in self.replies]
+        if unscored:
+            vectors = await self.view.vectors(unscored)
+            scores: Float64 = vectors.astype(np.float64) @ self.query.astype(np.float64)
+            self.replies.update(zip(unscored, scores.tolist(), strict=True))
+        unmatched = [each for each in candidates if each not in matches]
+        if unmatched:
+            best = await self.view.best_examples(self.said, unmatched)
+            matches.update(zip(unmatched, best, strict=True))
+        for each, match in matches.items():
+            self.examples[each] = match.score if match else NO_EXAMPLE
+        return [
+            Hit(candidate, self.replies[each], matches[each])
+            for each, candidate in candidates.items()
+        ]

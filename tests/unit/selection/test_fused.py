@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.selection.pool import ArrayPool, random_units
+from turnwise.models.fusion import NO_EXAMPLE, Fusion
+from turnwise.service.pools import Filter
+from turnwise.service.selection.fused import FusedSearch
+
+pytestmark = pytest.mark.anyio
+
+FUSION = Fusion(example=3.0, height=1.0, offset=-3.0, softness=0.5)
+
+
+def make_pool(size: int, covered: int, seed: int) -> ArrayPool:
+    """A pool in which the first candidates have one to three examples each."""
+    pool = ArrayPool.of([f"reply {index}" for index in range(size)], seed)
+    for index in range(covered):
+        pool.examples[f"c{index}"] = random_units(1 + index % 3, seed + 100 + index)
+    return pool
+
+
+@given(
+    size=st.integers(2, 60),
+    share=st.floats(0.1, 1.0),
+    top_k=st.integers(1, 12),
+    seed=st.integers(0, 10_000),
+)
+async def test_the_best_fused_scores_of_all_candidates_are_found(
+    size: int, share: float, top_k: int, seed: int
+) -> None:
+    pool = make_pool(size, max(1, int(share * size)), seed)
+    query = 2 * random_units(1, seed + 1)[0]
+    said = random_units(1, seed + 2)[0]
+    hits = await FusedSearch(pool, query, said, None, FUSION).search(top_k)
+    replies = pool.after.astype(np.float64) @ query.astype(np.float64)
+    matches = await pool.best_examples(said, [each.id for each in pool.candidates])
+    examples = np.array([match.score if match else NO_EXAMPLE for match in matches])
+    of_replies = await pool.spread(query)
+    of_examples = await pool.example_spread(said)
+    naive = np.sort(FUSION.scores(replies, examples, of_replies, of_examples))[::-1][:top_k]
+    assert [hit.score for hit in hits] == pytest.approx(naive, abs=1e-6)
+    assert len({hit.candidate.id for hit in hits}) == len(hits)
+
+
+async def test_a_known_question_finds_its_answer_and_says_so() -> None:
+    pool = make_pool(50, 50, seed=3)
+    said = pool.examples["c7"][0]
+    search = FusedSearch(pool, random_units(1, 4)[0], said, None, FUSION)
+    first, *_ = await search.search(3)
+    assert first.candidate.id == "c7"
+    assert first.match is not None
+    assert first.match.text == "example 0 of c7"
+    assert search.examples["c7"] == pytest.approx(1.0, abs=1e-6)
+
+
+async def test_candidates_without_examples_keep_their_scores() -> None:
+    pool = make_pool(30, 10, seed=5)
+    query = random_units(1, 6)[0]
+    fused = await FusedSearch(pool, query, random_units(1, 7)[0], None, FUSION).search(30)
+    plain = {hit.candidate.id: hit.score for hit in await pool.search(query, 30)}
+    for hit in fused:
+        if hit.candidate.id in pool.examples:
+            assert hit.score >= plain[hit.candidate.id]
+        else:
+            assert hit.score == plain[hit.candidate.id]
+            assert hit.match is None
+
+
+async def test_the_filter_holds_for_both_searches() -> None:
+    pool = make_pool(20, 20, seed=8)
+    pool.candidates = [
+        type(each).of(each.text, each.id, {"odd": index % 2 == 1})
+        for index, each in enumerate(pool.candidates)
+    ]
+    where = Filter.of({"odd": True})
+    search = FusedSearch(pool, random_units(1, 9)[0], random_units(1, 10)[0], where, FUSION)
+    assert len(await search.search(20)) == 10

@@ -70,6 +70,9 @@ ReplicaPoolState = Literal["ready", "behind", "loading", "encoding", "damaged", 
 TurnOutcome = Literal["answered", "abstained", "empty"]
 """Of a turn that asks for candidates; empty: the pool has none that may be offered."""
 
+MatchKind = Literal["example", "text"]
+"""Whether one of its examples found a candidate, or its own text."""
+
 Age = Callable[[], float]
 """Returns seconds."""
 
@@ -183,6 +186,11 @@ class Metrics:
         self.turns = counter(
             "turnwise_turns", "Turns that asked for candidates.", ["namespace", "pool", "outcome"]
         )
+        self.matched = counter(
+            "turnwise_matched",
+            "Turns with candidates, by what found the first one.",
+            ["namespace", "pool", "kind"],
+        )
         self.pools = gauge("turnwise_pools", "Pools on this replica, by state.", ["state"])
         self.ready = gauge("turnwise_ready", "1 while /readyz answers 200, else 0.")
         self.event_loop_tasks = gauge("turnwise_event_loop_tasks", "Tasks of the event loop.")
@@ -205,7 +213,7 @@ class Metrics:
         """Remove the series of a pool."""
         for gauge in (self.pool_candidates, self.pool_version):
             gauge.remove(namespace, pool)
-        for metric in (self.turns, self.feedback, self.chosen_reciprocal_rank):
+        for metric in (self.turns, self.matched, self.feedback, self.chosen_reciprocal_rank):
             metric.remove_by_labels({"namespace": namespace, "pool": pool})
 
     @contextmanager

@@ -33,7 +33,7 @@ from turnwise.service.errors import (
     TurnConflict,
 )
 from turnwise.service.journal import Journal, Offered, TurnLine
-from turnwise.service.observe.metrics import Metrics, TurnOutcome
+from turnwise.service.observe.metrics import MatchKind, Metrics, TurnOutcome
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, PoolView
 from turnwise.service.selection.context import Contexts, choose_aggregation
@@ -162,12 +162,18 @@ class Turns:
         if version is None:
             return None
         if view:
-            outcome = _outcome(selection)
-            self._metrics.turns.labels(posted.session.namespace, view.name, outcome).inc()
+            self._count(posted.session.namespace, view.name, selection)
         if self._journal:
             self._journal.write(_journal_line(posted, update, version, answer))
         self._idle.begin(posted.session, update, new)
         return answer.model_copy(update={"timings_ms": posted.timings.milliseconds()})
+
+    def _count(self, namespace: str, pool: str, selection: Selection) -> None:
+        """Count a turn that asked for candidates."""
+        self._metrics.turns.labels(namespace, pool, _outcome(selection)).inc()
+        if selection.candidates:
+            kind: MatchKind = "example" if selection.candidates[0].matched else "text"
+            self._metrics.matched.labels(namespace, pool, kind).inc()
 
     async def _read(self, posted: "_Posted") -> tuple[Session | None, Answered | None]:
         with posted.timings.stage("state", metric="session_read"):

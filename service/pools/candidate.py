@@ -90,6 +90,11 @@ class Candidate:
         return (*self.examples, *(each.text for each in self.learned))
 
     @property
+    def example_count(self) -> int:
+        """Number of the examples, learned ones included."""
+        return len(self.examples) + len(self.learned)
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """A JSON object that is returned with the candidate, parsed at each call."""
         if not self.metadata_json:

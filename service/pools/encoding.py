@@ -1,7 +1,7 @@
-"""Encodes the texts of candidates, in the bulk lane of the encoder queue."""
+"""Encodes candidates and their examples, in the bulk lane of the encoder queue."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from turnwise.service.encoder.cache import CachedEncoder
 
 Progress = Callable[[int, int], None]
+Kind = Literal["candidates", "examples"]
+"""The texts of a pool that vectors are of."""
+Encode = Callable[[Sequence[str]], Awaitable[Float32]]
+"""Returns (n, d) unit rows of n texts."""
 
 _SLICE = 256
 """Texts that are given to the queue at once."""
@@ -43,6 +47,13 @@ class PoolEncoder(Protocol):
     async def candidates(self, texts: Sequence[str]) -> Float32:
         """Return (n, d) unit rows of n candidates."""
 
+    async def examples(self, texts: Sequence[str]) -> Float32:
+        """Return (n, d) unit rows of n utterances of another speaker than the responder.
+
+        Raises:
+            InvalidRequest: Pools of this encoder take no examples.
+        """
+
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
         """Return queries (m, d) of contexts made of the pool's own texts, to measure recall with.
 
@@ -63,6 +74,11 @@ class RunningQueries:
     async def candidates(self, texts: Sequence[str]) -> Float32:
         """Return the texts encoded in the role [AFTER]."""
         return await self._encoder.encode(candidate_inputs(texts), Priority.BULK)
+
+    async def examples(self, texts: Sequence[str]) -> Float32:
+        """Return [B2] of the texts, which a turn has of its newest utterance too."""
+        inputs = [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts]
+        return await self._encoder.encode(inputs, Priority.BULK)
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
         """Return the running queries of contexts drawn at random."""
@@ -91,10 +107,16 @@ async def encode_candidates(
     encoder: PoolEncoder, texts: Sequence[str], progress: Progress | None = None
 ) -> Float16:
     """Return the vectors (n, d) of n texts; `progress` gets (texts done, texts in total)."""
-    vectors = np.empty((len(texts), encoder.dimension), np.float16)
+    return await _encode_slices(encoder.candidates, encoder.dimension, texts, progress)
+
+
+async def _encode_slices(
+    encode: Encode, dimension: int, texts: Sequence[str], progress: Progress | None
+) -> Float16:
+    vectors = np.empty((len(texts), dimension), np.float16)
     for start in range(0, len(texts), _SLICE):
         some = texts[start : start + _SLICE]
-        vectors[start : start + len(some)] = await encoder.candidates(some)
+        vectors[start : start + len(some)] = await encode(some)
         if progress:
             progress(start + len(some), len(texts))
     return vectors
@@ -106,6 +128,8 @@ async def encode_unknown(
     texts: Sequence[str],
     known: dict[str, Float16],
     progress: Progress | None = None,
+    *,
+    kind: Kind = "candidates",
 ) -> Float16:
     """Return the vectors (n, d) of n texts; each distinct text is encoded at most once.
 
@@ -115,11 +139,13 @@ async def encode_unknown(
         texts: Texts, which may repeat.
         known: Vectors (d,) by text; newly encoded ones are added.
         progress: Called with (texts encoded, texts to encode).
+        kind: What the texts are. An example is encoded in another role than a candidate.
     """
     unknown = await workers.edit(
         lambda: [text for text in dict.fromkeys(texts) if text not in known]
     )
-    encoded = await encode_candidates(encoder, unknown, progress)
+    encode = encoder.candidates if kind == "candidates" else encoder.examples
+    encoded = await _encode_slices(encode, encoder.dimension, unknown, progress)
 
     def assemble() -> Float16:
         known.update(zip(unknown, encoded, strict=True))

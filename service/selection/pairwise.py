@@ -10,6 +10,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.roles import candidate_inputs
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
+from turnwise.service.errors import InvalidRequest
 from turnwise.service.pools.encoding import draw_contexts
 
 if TYPE_CHECKING:  # loads torch
@@ -44,6 +45,14 @@ class Pairwise:
         """Encode texts as responses, (n, d) unit rows."""
         embeddings = await self._encoder.encode(candidate_inputs(texts), Priority.BULK)
         return await asyncio.to_thread(self._model.responses, embeddings)
+
+    async def examples(self, texts: Sequence[str]) -> Float32:  # noqa: ARG002
+        """Reject them: the model compares a candidate with a whole context."""
+        raise InvalidRequest.field(
+            "a pool with the encoder 'pairwise' takes no examples: its model compares a candidate "
+            "with a whole context, not with one utterance",
+            "examples",
+        )
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
         """Return the vectors (m, d) of random contexts."""

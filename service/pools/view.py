@@ -158,32 +158,34 @@ class LocalView:
     @property
     def has_examples(self) -> bool:
         """Whether any candidate has examples."""
-        return False
+        return self.contents.example_count > 0
 
     async def search_examples(
-        self,
-        said: Float32,  # noqa: ARG002
-        top_k: int,  # noqa: ARG002
-        where: Filter | None = None,  # noqa: ARG002
+        self, said: Float32, top_k: int, where: Filter | None = None
     ) -> list[Hit]:
-        """Return the top candidates by their best examples."""
-        return []
+        """Search many examples in another thread, and few here, as `search` does."""
+        with self.metrics.stage("search"):
+            await self._evaluate(where)
+            if self.contents.example_count <= INLINE:
+                return self.contents.search_examples(said, top_k, where)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(
+                self.workers.search, self.contents.search_examples, said, top_k, where
+            )
 
-    async def best_examples(
-        self,
-        said: Float32,  # noqa: ARG002
-        ids: Sequence[str],
-    ) -> list[Match | None]:
+    async def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
         """Return the best example of each of k candidates."""
-        return [None] * len(ids)
+        return self.contents.best_examples(said, ids)
 
-    async def example_spread(
-        self,
-        said: Float32,  # noqa: ARG002
-        where: Filter | None = None,  # noqa: ARG002
-    ) -> Spread:
-        """Return the cosines of a vector with all examples."""
-        return Spread(0.0, 0.0, 2)
+    async def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
+        """Return the cosines; the first call computes moments, in the thread of searches."""
+        await self._evaluate(where)
+        if self.contents.has_example_moments:
+            return self.contents.example_spread(said, where)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self.workers.search, self.contents.example_spread, said, where
+        )
 
     async def groups_of(self, texts: Collection[str]) -> frozenset[str]:
         """Return the groups; the first call folds all wordings, in the thread of searches."""

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from itertools import chain
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -20,16 +21,19 @@ from turnwise.models.texts import fold_text
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.memory.examples import ExampleIndex, Examples, gather_examples
 from turnwise.service.pools.memory.flat import (
     Bitmap,
     FlatIndex,
     Float16,
     Index,
     Indices,
+    gather,
 )
 
 T = TypeVar("T")
 MakeFlat = Callable[[Float16], FlatIndex]
+MakeIndex = Callable[[Float16], Index]
 
 _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
@@ -39,6 +43,8 @@ _ENTRY = 100
 """Bytes of a candidate's entries in the tuple of a base and in its dictionary by id."""
 _LOOKUPS = 500
 """Bytes of a candidate in dictionaries: by id, by text, and while edits are joined."""
+_ROW = 24
+"""Bytes of an example's row numbers while its vector is copied."""
 _FILTERS = 64
 """Filters whose matches are kept with a segment: 8 KB each for 65,536 candidates."""
 _STEP = 128
@@ -70,11 +76,25 @@ class Edit:
         candidates: n candidates with distinct ids; `removed` has none of them.
         vectors: Their vectors (n, d).
         removed: Ids; those that the pool lacks are ignored.
+        examples: Their examples; None if none has any.
     """
 
     candidates: Sequence[Candidate]
     vectors: Float16
     removed: Sequence[str] = ()
+    examples: Examples | None = None
+
+    @property
+    def size(self) -> "EditSize":
+        """How much the edit adds or replaces."""
+        return EditSize(len(self.candidates), len(self.examples) if self.examples else 0)
+
+
+class EditSize(NamedTuple):
+    """How many candidates an edit adds or replaces, and how many examples they have."""
+
+    candidates: int
+    examples: int = 0
 
 
 def join_edits(edits: Sequence[Edit]) -> Edit:
@@ -88,19 +108,42 @@ def join_edits(edits: Sequence[Edit]) -> Edit:
     for number, index in kept:
         indices[number].append(index)
     vectors = [edit.vectors for edit in edits]
+    examples = [edit.examples for edit in edits]
     return Edit(
         candidates=[edits[number].candidates[index] for number, index in kept],
-        vectors=_gather(list(zip(vectors, indices, strict=True))),
+        vectors=gather(list(zip(vectors, indices, strict=True))),
         removed=[id for id, found in newest.items() if found is None],  # noqa: A001 - the field's name
+        examples=gather_examples(list(zip(examples, indices, strict=True))),
     )
+
+
+def split_edit(edit: Edit, most: int) -> Iterator[Edit]:
+    """Yield the candidates of an edit in parts of at most so many vectors, with their examples."""
+    total = np.arange(len(edit.candidates) + 1)
+    if edit.examples:
+        total += edit.examples.offsets
+    start = 0
+    while start < len(edit.candidates):
+        end = int(np.searchsorted(total, total[start] + most, side="right")) - 1
+        end = max(end, start + 1)
+        examples = edit.examples and edit.examples.select(start, end)
+        yield Edit(edit.candidates[start:end], edit.vectors[start:end], (), examples)
+        start = end
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Candidates, and an index of their vectors in the same order."""
+    """Candidates, and an index of their vectors in the same order.
+
+    Attributes:
+        candidates: n candidates.
+        index: Over their vectors (n, d).
+        example_index: Over the vectors of their examples; None if none has any.
+    """
 
     candidates: tuple[Candidate, ...]
     index: Index
+    example_index: ExampleIndex | None = None
     by_id: dict[str, int] = field(init=False)
     """The index of each id."""
 
@@ -109,10 +152,70 @@ class Segment:
         by_id = {candidate.id: index for index, candidate in enumerate(self.candidates)}
         object.__setattr__(self, "by_id", by_id)
 
+    @classmethod
+    def of(
+        cls,
+        candidates: Iterable[Candidate],
+        vectors: Float16,
+        examples: Examples | None,
+        make_index: MakeIndex,
+        make_example_index: MakeIndex | None = None,
+    ) -> Self:
+        """Return a segment of candidates with their vectors (n, d), and make its indexes.
+
+        Args:
+            candidates: n candidates.
+            vectors: Their vectors (n, d).
+            examples: Their examples.
+            make_index: Makes the index over vectors.
+            make_example_index: Makes the index over the vectors of examples, if another way.
+        """
+        index = make_index(vectors)
+        if examples is None:
+            return cls(tuple(candidates), index)
+        make = make_example_index or make_index
+        return cls(tuple(candidates), index, ExampleIndex(examples, make(examples.vectors)))
+
+    @property
+    def examples(self) -> Examples | None:
+        """The examples of the candidates; None if none has any."""
+        return self.example_index.examples if self.example_index else None
+
+    @property
+    def index_of_examples(self) -> Index | None:
+        """The index over the vectors of the examples; None if no candidate has any."""
+        return self.example_index.index if self.example_index else None
+
+    @property
+    def vector_count(self) -> int:
+        """Number of the vectors of candidates and examples."""
+        return len(self.candidates) + (len(self.examples) if self.examples else 0)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no index is approximate."""
+        return all(index.kind == "flat" for index in self.indexes)
+
+    @property
+    def indexes(self) -> list[Index]:
+        """The index over vectors, and that over the vectors of examples if there are any."""
+        return [self.index, self.example_index.index] if self.example_index else [self.index]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that the vectors and codes take."""
+        return self.index.bytes + (self.example_index.bytes if self.example_index else 0)
+
     @cached_property
     def candidate_bytes(self) -> int:
-        """Bytes of the candidates without their vectors; a large segment is counted once."""
-        return _count_bytes(self.candidates)
+        """Bytes of the candidates and their vectors; a large segment is counted once."""
+        return _count_bytes(self.candidates, self.index.dimension)
+
+    @cached_property
+    def example_rows(self) -> dict[str, int]:
+        """A row of each example text; the candidate need not be alive, as in `by_text`."""
+        texts = chain.from_iterable(candidate.all_examples for candidate in self.candidates)
+        return {text: row for row, text in enumerate(texts)}
 
     @cached_property
     def by_text(self) -> dict[str, int]:
@@ -142,6 +245,19 @@ class Segment:
     def has_moments(self) -> bool:
         """Whether `moments` have been computed."""
         return "moments" in vars(self)
+
+    def make_hits(self, rows: Indices, scores: Float32) -> list[Hit]:
+        """Return the hits of some rows of the examples, each with its score."""
+        assert self.examples  # noqa: S101 - there are rows
+        hits: list[Hit] = []
+        owners = self.examples.owners_of(rows)
+        within = rows - self.examples.offsets[owners]
+        for owner, number, score in zip(
+            owners.tolist(), within.tolist(), scores.tolist(), strict=True
+        ):
+            candidate = self.candidates[owner]
+            hits.append(Hit(candidate, score, Match(score, candidate.all_examples[number])))
+        return hits
 
     @cached_property
     def _matching(self) -> dict[str, Bitmap]:
@@ -248,26 +364,35 @@ class Contents:
     @property
     def is_due(self) -> bool:
         """Whether it is time to merge the overlay into a new base."""
-        return self.unmerged > _merge_limit(len(self.base.candidates))
+        unmerged = self.dead + self.overlay.vector_count
+        return unmerged > _merge_limit(self.base.vector_count)
+
+    @cached_property
+    def example_count(self) -> int:
+        """Number of the examples of all candidates."""
+        count = len(self.overlay.examples) if self.overlay.examples else 0
+        if self.base.examples:
+            count += int(self.base.examples.count(self._indices(alive=True)).sum())
+        return count
 
     @property
     def bytes(self) -> int:
         """Bytes of memory that the vectors and codes take."""
-        return self.base.index.bytes + self.overlay.index.bytes
+        return self.base.bytes + self.overlay.bytes
 
     @property
     def candidate_bytes(self) -> int:
-        """Bytes of the candidates: ids, texts, metadata and vectors."""
+        """Bytes of the candidates: texts, ids, metadata, and a vector for each text or example."""
         dead = (self.base.candidates[index] for index in self._indices(alive=False).tolist())
-        without_vectors = self.base.candidate_bytes + self.overlay.candidate_bytes
-        return without_vectors - _count_bytes(dead) + len(self) * self._vector_bytes
+        all_bytes = self.base.candidate_bytes + self.overlay.candidate_bytes
+        return all_bytes - _count_bytes(dead, self.base.index.dimension)
 
     def growth(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> int:
         """Return by how many `candidate_bytes` an edit makes the pool larger."""
         ids = {*(candidate.id for candidate in candidates), *removed}
         before = [candidate for candidate in map(self.get, ids) if candidate]
-        vectors = (len(candidates) - len(before)) * self._vector_bytes
-        return _count_bytes(candidates) - _count_bytes(before) + vectors
+        dimension = self.base.index.dimension
+        return _count_bytes(candidates, dimension) - _count_bytes(before, dimension)
 
     def get(self, id: str) -> Candidate | None:  # noqa: A002 - the field's name
         """Return the candidate of an id, or None."""
@@ -305,7 +430,23 @@ class Contents:
             return base
         if not len(base):
             return overlay
-        return _gather([(base, self._indices(alive=True)), (overlay, range(len(overlay)))])
+        return gather([(base, self._indices(alive=True)), (overlay, range(len(overlay)))])
+
+    def examples(self) -> Examples | None:
+        """Return the examples of all candidates, in the order of `candidates()`; None if none."""
+        base = self.base.examples
+        overlay = self.overlay.examples
+        if not self.unmerged:
+            return base
+        if not self.base.candidates:
+            return overlay
+        everywhere = range(len(self.overlay.candidates))
+        return gather_examples([(base, self._indices(alive=True)), (overlay, everywhere)])
+
+    def take_examples(self, ids: Iterable[str]) -> Examples | None:
+        """Return the examples of some candidates that the pool has; None if they have none."""
+        locations = [location for location in map(self._locate, ids) if location]
+        return gather_examples([(each.segment.examples, [each.index]) for each in locations])
 
     def take(self, ids: Sequence[str]) -> Float16:
         """Return the vectors (k, d) of k candidates.
@@ -329,6 +470,17 @@ class Contents:
                 index = segment.by_text.get(text)
                 if index is not None:  # a view would keep the whole array in memory
                     vectors[text] = segment.index.vectors[index].copy()
+        return vectors
+
+    def find_example_vectors(self, texts: Iterable[str]) -> dict[str, Float16]:
+        """Return the vectors (d,) of those texts that are examples in the pool, or were lately."""
+        segments = [each for each in (self.base, self.overlay) if each.examples]
+        vectors: dict[str, Float16] = {}
+        for text in texts:
+            for segment in segments:
+                row = segment.example_rows.get(text)
+                if row is not None and segment.examples:
+                    vectors[text] = segment.examples.vectors[row].copy()
         return vectors
 
     def has_evaluated(self, where: Filter) -> bool:
@@ -362,6 +514,44 @@ class Contents:
             hits += map(Hit, candidates, scores.tolist())
         return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))[:k]
 
+    def search_examples(self, said: Float32, k: int, where: Filter | None = None) -> list[Hit]:
+        """Return the k candidates with the best examples, best first, ties by id; as `search`.
+
+        Args:
+            said: (d,).
+            k: At least 1.
+            where: Leaves out the candidates that it does not match.
+
+        Raises:
+            ValueError: `said` is not a finite vector of d numbers.
+        """
+        hits: list[Hit] = []
+        for segment, allowed in self._select(where):
+            if segment.example_index:
+                rows, scores = segment.example_index.search(said, k, allowed)
+                hits += segment.make_hits(rows, scores)
+        return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))[:k]
+
+    def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
+        """Return the best example of each of k candidates; None if it has none, or is not there.
+
+        Args:
+            said: (d,).
+            ids: Their ids.
+        """
+        matches: dict[str, Match | None] = {}
+        locations = [location for location in map(self._locate, ids) if location]
+        for segment in (self.base, self.overlay):
+            indices = [
+                each.index
+                for each in locations
+                if each.segment is segment and segment.candidates[each.index].example_count
+            ]
+            if segment.example_index and indices:
+                found = segment.example_index.find_best(said, np.array(indices))
+                matches |= {hit.candidate.id: hit.match for hit in segment.make_hits(*found)}
+        return [matches.get(each) for each in ids]
+
     @property
     def larger(self) -> Segment:
         """The larger of the two segments, whose moments stand for those of all candidates."""
@@ -377,6 +567,32 @@ class Contents:
             allowed = (bits for _, bits in self._select(where) if bits is not None)
             candidates = sum(int(np.bitwise_count(bits).sum()) for bits in allowed)
         return self.larger.moments.spread(query, candidates)
+
+    @property
+    def has_example_moments(self) -> bool:
+        """Whether `example_spread` takes microseconds; its first call takes milliseconds."""
+        return self._more_examples.has_moments
+
+    def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
+        """Return the mean and deviation of the cosines with all examples, as `spread` does.
+
+        Raises:
+            ValueError: The pool has no examples.
+        """
+        count = self.example_count
+        if where:
+            count = sum(
+                int(segment.examples.count(_find_set_bits(bits, len(segment.candidates))).sum())
+                for segment, bits in self._select(where)
+                if segment.examples and bits is not None
+            )
+        return self._more_examples.moments.spread(said, count)
+
+    @property
+    def _more_examples(self) -> ExampleIndex:
+        """The larger of the indexes of examples."""
+        indexes = [each.example_index for each in (self.base, self.overlay) if each.example_index]
+        return max(indexes, key=lambda each: len(each.examples))
 
     def _select(self, where: Filter | None) -> Iterator[tuple[Segment, Bitmap | None]]:
         """Yield the segments, each with a bit for each candidate: whether a search may return it.
@@ -398,55 +614,79 @@ class Contents:
         contents = self
         for edit in [first, join_edits(others)] if others else [first]:
             contents = contents._apply(edit, make_flat)
-            if contents.base.index.kind == "flat" and contents.is_due:
+            if contents.base.is_exact and contents.is_due:
                 contents = contents.merge(make_flat)
         return contents
 
     @property
     def bytes_merged(self) -> int:
         """Bytes of memory that `merge` takes, without the index."""
-        copied = self._vector_bytes if self.unmerged and self.base.candidates else 0
-        return len(self) * (copied + _ENTRY)
+        needed = len(self) * _ENTRY
+        if self.unmerged and self.base.candidates:
+            needed += len(self) * self._vector_bytes
+            needed += self.example_count * (self._vector_bytes + _ROW)
+        return needed
 
-    def bytes_after(self, counts: Sequence[int]) -> int:
+    def bytes_after(self, sizes: Sequence[EditSize]) -> int:
         """Return the bytes of memory that `after` and making its edits take at most.
 
         The objects of the candidates are not counted.
 
         Args:
-            counts: Number of candidates of each edit.
+            sizes: The sizes of the edits.
         """
         vector = self._vector_bytes
         base = len(self.base.candidates)
-        new = sum(counts)
-        needed = new * (vector + _LOOKUPS)
-        needed += len(self.overlay.candidates) * (vector + _ENTRY)  # the next overlay
+        base_examples = self.base.vector_count - base
+        new = sum(size.candidates for size in sizes)
+        new_examples = sum(size.examples for size in sizes)
+        overlay = len(self.overlay.candidates)
+        overlay_examples = self.overlay.vector_count - overlay
+        needed = new * (vector + _LOOKUPS) + new_examples * (vector + _ENTRY + _ROW)
+        needed += overlay * (vector + _ENTRY) + overlay_examples * (vector + _ROW)
         if not base:  # the first edit becomes the base
-            base = counts[0]
-            new -= counts[0]
-        if self.base.index.kind == "flat" and self.unmerged + 2 * new > _merge_limit(base):
-            needed += (base + new) * (vector + _ENTRY)  # the merged base
+            base = sizes[0].candidates
+            base_examples = sizes[0].examples
+            new -= base
+            new_examples -= base_examples
+        needed += sum(sum(size) for size in sizes[1:]) * vector  # the later edits are joined
+        unmerged = self.dead + overlay + overlay_examples + 2 * (new + new_examples)
+        if self.base.is_exact and unmerged > _merge_limit(base + base_examples):
+            needed += (base + new) * (vector + _ENTRY)
+            needed += (base_examples + new_examples) * (vector + _ROW)
         return needed
 
-    def merge(self, make_index: Callable[[Float16], Index]) -> "Contents":
-        """Return the same candidates in one base, with an index made from their vectors."""
+    def merge(
+        self, make_index: MakeIndex, make_example_index: MakeIndex | None = None
+    ) -> "Contents":
+        """Return the same candidates in one base, with indexes made as `Segment.of` says."""
         nothing = Contents.empty(self.base.index.dimension)
-        return replace(nothing, base=Segment(tuple(self.candidates()), make_index(self.vectors())))
+        base = Segment.of(
+            self.candidates(), self.vectors(), self.examples(), make_index, make_example_index
+        )
+        return replace(nothing, base=base)
 
-    def with_base_index(self, index: Index) -> "Contents":
-        """Return the same candidates with another index of the vectors of the base."""
-        return replace(self, base=Segment(self.base.candidates, index))
+    def with_base_indexes(self, index: Index, example_index: Index | None) -> "Contents":
+        """Return the same candidates with other indexes of the vectors of the base."""
+        examples = self.base.examples
+        with_examples = (
+            ExampleIndex(examples, example_index) if examples and example_index else None
+        )
+        return replace(self, base=Segment(self.base.candidates, index, with_examples))
 
     def _apply(self, edit: Edit, make_flat: MakeFlat) -> "Contents":
         touched = {candidate.id for candidate in edit.candidates} | set(edit.removed)
         before = self.overlay.candidates
         kept = [index for index, candidate in enumerate(before) if candidate.id not in touched]
         vectors = edit.vectors
+        examples = edit.examples
         if kept:
-            earlier = self.overlay.index.vectors
-            vectors = _gather([(earlier, kept), (vectors, range(len(vectors)))])
+            earlier = self.overlay
+            everywhere = range(len(vectors))
+            vectors = gather([(earlier.index.vectors, kept), (vectors, everywhere)])
+            examples = gather_examples([(earlier.examples, kept), (examples, everywhere)])
         candidates = [*(before[index] for index in kept), *edit.candidates]
-        overlay = Segment(tuple(candidates), make_flat(vectors))
+        overlay = Segment.of(candidates, vectors, examples, make_flat)
         replaced = [index for index in map(self._find_in_base, touched) if index is not None]
         return replace(self._remove_from_base(replaced), overlay=overlay)
 
@@ -486,33 +726,19 @@ class Contents:
         size = len(self.base.candidates)
         if self.alive is None:
             return np.arange(size if alive else 0)
-        bits = np.unpackbits(self.alive, count=size, bitorder="little")
-        return np.flatnonzero(bits == alive)
+        return _find_set_bits(self.alive if alive else ~self.alive, size)
 
 
-def _count_bytes(candidates: Iterable[Candidate]) -> int:
-    return sum(candidate.bytes for candidate in candidates)
+def _find_set_bits(bitmap: Bitmap, size: int) -> Indices:
+    """Return the indices of the bits that are set among the first ones."""
+    return np.flatnonzero(np.unpackbits(bitmap, count=size, bitorder="little"))
+
+
+def _count_bytes(candidates: Iterable[Candidate], dimension: int) -> int:
+    """Return the bytes of candidates, with a vector of float16 for each text and each example."""
+    return sum(each.bytes + 2 * dimension * (1 + each.example_count) for each in candidates)
 
 
 def _merge_limit(base: int) -> int:
-    """Return how many candidates may stay unmerged with a base of this size."""
+    """Return how many vectors may stay unmerged with a base of so many."""
     return max(_MIN_OVERLAY, min(base // _OVERLAY_SHARE, MAX_UNMERGED))
-
-
-def _gather(parts: Sequence[tuple[Float16, Sequence[int] | Indices]]) -> Float16:
-    """Return some vectors of several arrays in one array; each vector is copied once."""
-    size = sum(len(indices) for _, indices in parts)
-    first, _ = parts[0]
-    gathered = np.empty((size, first.shape[1]), np.float16)
-    start = 0
-    for vectors, indices in parts:
-        end = start + len(indices)
-        np.take(
-            vectors,
-            np.asarray(indices, np.int64),
-            axis=0,
-            out=gathered[start:end],
-            mode="clip",  # with "raise", NumPy would make a buffer
-        )
-        start = end
-    return gathered

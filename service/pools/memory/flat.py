@@ -6,6 +6,7 @@ score does not depend on which index found the candidate.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any, Literal
 
@@ -32,6 +33,25 @@ def are_unit(vectors: Float16) -> bool:
     """Return whether all vectors (n, d) have unit length, but for rounding."""
     squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float32)
     return bool(np.allclose(squares, 1, atol=_UNIT))
+
+
+def gather(parts: Sequence[tuple[Float16, Sequence[int] | Indices]]) -> Float16:
+    """Return some vectors of several arrays in one array; each vector is copied once."""
+    size = sum(len(indices) for _, indices in parts)
+    first, _ = parts[0]
+    gathered = np.empty((size, first.shape[1]), np.float16)
+    start = 0
+    for vectors, indices in parts:
+        end = start + len(indices)
+        np.take(
+            vectors,
+            np.asarray(indices, np.int64),
+            axis=0,
+            out=gathered[start:end],
+            mode="clip",  # with "raise", NumPy would make a buffer
+        )
+        start = end
+    return gathered
 
 
 def one_thread() -> None:

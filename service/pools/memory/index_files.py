@@ -1,7 +1,8 @@
 """Saves approximate indexes as files, so that a restarted replica need not train them again.
 
-Each pool and model has a folder with the lists of codes as FAISS writes them, and a manifest. An
-index is read only for the vectors that it was built from: the manifest has their digest.
+Each pool and model has a folder with the lists of codes as FAISS writes them, and a manifest; the
+index over examples has one of its own. An index is read only for the vectors that it was built
+from: the manifest has their digest.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from turnwise.models.files import create_folder
+from turnwise.service.pools.encoding import Kind
 from turnwise.service.pools.files.snapshot import File, described
 from turnwise.service.pools.memory.flat import FlatIndex, Float16
 from turnwise.service.pools.memory.ivf import IvfIndex
@@ -25,6 +27,7 @@ _MANIFEST = "manifest.json"
 _LISTS = "lists.faiss"
 _KEPT = 2
 """Models whose indexes are kept: in a rolling update, replicas of two models may share a folder."""
+
 
 _log = logging.getLogger("turnwise.pools")
 
@@ -49,12 +52,14 @@ class IndexFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write(self, key: PoolKey, fingerprint: str, index: IvfIndex) -> None:
+    def write(
+        self, key: PoolKey, fingerprint: str, index: IvfIndex, kind: Kind = "candidates"
+    ) -> None:
         """Write the index of a pool, completely or not at all; it replaces an earlier one.
 
         The indexes of earlier models are removed, except those of the last one.
         """
-        folder = self.folder_of(key) / fingerprint
+        folder = self.folder_of(key, kind) / fingerprint
         try:
             with create_folder(folder) as new_folder:
                 faiss.write_index(index.codes, str(new_folder / _LISTS))
@@ -73,12 +78,14 @@ class IndexFiles:
         except (OSError, RuntimeError) as error:
             _log.warning("pools: the index of pool %s is not kept: %s", key, error)
 
-    def read(self, key: PoolKey, fingerprint: str, flat: FlatIndex) -> IvfIndex | None:
+    def read(
+        self, key: PoolKey, fingerprint: str, flat: FlatIndex, kind: Kind = "candidates"
+    ) -> IvfIndex | None:
         """Return the saved index of exactly these vectors.
 
         Returns None if the saved index is of other vectors, is damaged, or does not exist.
         """
-        folder = self.folder_of(key) / fingerprint
+        folder = self.folder_of(key, kind) / fingerprint
         if not (folder / _MANIFEST).exists():
             return None
         try:
@@ -102,12 +109,13 @@ class IndexFiles:
             return None
 
     def remove(self, key: PoolKey) -> None:
-        """Remove the indexes of a pool."""
+        """Remove all indexes of a pool."""
         shutil.rmtree(self.folder_of(key), ignore_errors=True)
 
-    def folder_of(self, key: PoolKey) -> Path:
+    def folder_of(self, key: PoolKey, kind: Kind = "candidates") -> Path:
         """Return the folder of a pool's indexes, which has one for each fingerprint."""
-        return self._folder / key.namespace / key.name
+        folder = self._folder / key.namespace / key.name
+        return folder / kind if kind == "examples" else folder
 
 
 def _digest(vectors: Float16) -> str:

@@ -13,7 +13,8 @@ from turnwise.service.errors import PoolFull, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import Progress, encode_unknown
-from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.contents import Contents, Edit, EditSize
+from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.free_memory import Admission, Memory
 from turnwise.service.pools.memory.index_files import IndexFiles
@@ -155,14 +156,16 @@ class LocalPool(Pool):
 
     def info(self) -> PoolInfo:
         """Return the description of the pool as clients get it."""
-        contents, index = self._contents, self._contents.base.index
+        contents = self._contents
+        base = contents.base
+        recalls = [index.recall for index in base.indexes if index.recall is not None]
         return PoolInfo(
             name=self.key.name,
             version=self.position.version,
             size=len(contents),
-            index=index.kind,
-            exact=index.recall is None,
-            recall_at_10=index.recall,
+            index="flat" if base.is_exact else "ivf",
+            exact=not recalls,
+            recall_at_10=min(recalls, default=None),
             encoder=self.encoder_name,
             store="local",
             model=self.encoder.name,
@@ -233,6 +236,7 @@ class LocalPool(Pool):
     ) -> Edited:
         """Apply a plan in one new version; call it again if another edit was committed first."""
         staged: tuple[Edit, Entry] | None = None
+        example_vectors: dict[str, Float16] = {}
         self._check_ready()  # an edit does not wait until the pool is read
         # Encoding takes long, so it runs without the lock, and its result is staged in Redis, where
         # no reader sees it. The plan is then called again under the lock: if it still gives the
@@ -256,9 +260,12 @@ class LocalPool(Pool):
                 if staged:
                     await self.records.discard(self.key, staged[1].chunks)
                 admitted.close()
-                admitted.enter_context(self._admit_upload(len(planned.candidates)))
+                admitted.enter_context(self._admit_upload(planned.candidates))
+                examples = await self._encode_examples(
+                    planned.candidates, example_vectors, progress
+                )
                 rows = await self._encode(planned.candidates, vectors, progress)
-                edit = Edit(planned.candidates, rows, planned.removed)
+                edit = Edit(planned.candidates, rows, planned.removed, examples)
                 staged = edit, await self.records.stage(self.key, edit)
 
     async def move_to(self, engine: CandidateStore) -> None:
@@ -336,20 +343,24 @@ class LocalPool(Pool):
                 self.state = "damaged"
             raise
 
-    def _admit_upload(self, count: int) -> AbstractContextManager[Admission]:
+    def _admit_upload(self, candidates: Sequence[Candidate]) -> AbstractContextManager[Admission]:
         """Admit an upload of candidates, which are in memory already."""
-        needed = self.contents.bytes_after([count]) if count else 0
+        count = len(candidates)
+        size = EditSize(count, sum(candidate.example_count for candidate in candidates))
+        needed = self.contents.bytes_after([size]) if count else 0
         return self.memory.admitted(needed, f"an upload of {count} candidates")
 
     def _admit_read(self, log: Log) -> AbstractContextManager[Admission]:
         """Admit the reading of a log by an estimate, which `Replay` corrects as it reads."""
         contents = self._contents if log.has else Contents.empty(self.encoder.dimension)
-        counts = [entry.count for entry in log.entries]
+        sizes = [EditSize(entry.count, entry.examples) for entry in log.entries]
+        candidates = sum(size.candidates for size in sizes)
         needed = 0
-        if any(counts):
-            needed = contents.bytes_after(counts) + sum(counts) * _SMALL_CANDIDATE
+        if candidates:
+            needed = contents.bytes_after(sizes) + candidates * _SMALL_CANDIDATE
         if not log.has:
-            needed += max(0, log.candidate_bytes - 2 * self.encoder.dimension * log.stored)
+            vectors = log.stored + sum(size.examples for size in sizes)
+            needed += max(0, log.candidate_bytes - 2 * self.encoder.dimension * vectors)
         return self.memory.admitted(needed, f"reading pool '{self.key.name}'")
 
     async def _take_over(self, log: Log, edits: Sequence[Edit], *, anew: bool) -> None:
@@ -372,7 +383,8 @@ class LocalPool(Pool):
     async def _after(self, contents: Contents, edits: Sequence[Edit]) -> Contents:
         def work() -> Contents:
             after = contents.after(edits, self._workers.flat) if edits else contents
-            if after.base.index.kind == "ivf" and len(after) <= self.exact_limit:
+            largest = max(len(after), after.example_count)
+            if not after.base.is_exact and largest <= self.exact_limit:
                 return after.merge(self._workers.flat)
             return after
 
@@ -431,6 +443,28 @@ class LocalPool(Pool):
         await self._workers.edit(look_up)
         return await encode_unknown(self.encoder, self._workers, texts, vectors, progress)
 
+    async def _encode_examples(
+        self,
+        candidates: Sequence[Candidate],
+        vectors: dict[str, Float16],
+        progress: Progress | None,
+    ) -> Examples | None:
+        contents = self.contents
+
+        def look_up() -> list[str]:
+            texts = [text for candidate in candidates for text in candidate.all_examples]
+            unknown = {text for text in texts if text not in vectors}
+            vectors.update(contents.find_example_vectors(unknown))
+            return texts
+
+        texts = await self._workers.edit(look_up)
+        if not texts:
+            return None
+        encoded = await encode_unknown(
+            self.encoder, self._workers, texts, vectors, progress, kind="examples"
+        )
+        return await self._workers.edit(lambda: Examples.of(candidates, encoded))
+
     def _report_reading(self, progress: float) -> None:
         if self.state != "ready":
             self.set_progress(progress)
@@ -448,4 +482,5 @@ def _find_difference(before: Contents, after: Contents) -> Edit:
     """Return the edit that turns the earlier contents into the later ones."""
     changed = _select_changed(before, after.candidates())
     removed = [c.id for c in before.candidates() if c.id not in after]
-    return Edit(changed, after.take([candidate.id for candidate in changed]), removed)
+    ids = [candidate.id for candidate in changed]
+    return Edit(changed, after.take(ids), removed, after.take_examples(ids))

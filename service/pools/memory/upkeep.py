@@ -2,12 +2,15 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from turnwise.models.arrays import Float32
+from turnwise.service.pools.encoding import Kind, draw_contexts
 from turnwise.service.pools.memory.contents import Contents, Edit
-from turnwise.service.pools.memory.flat import FlatIndex, Float16
+from turnwise.service.pools.memory.flat import FlatIndex, Float16, Index
 from turnwise.service.pools.memory.index_files import IndexFiles
-from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf, code_bytes
+from turnwise.service.pools.memory.ivf import build_ivf, code_bytes
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis.records import CHUNK
 
@@ -47,7 +50,9 @@ async def fold(pool: "LocalPool", workers: Workers) -> None:
     if log is None or (known := log.until(position)) is None:
         return
     with pool.memory.admitted(contents.bytes_merged, f"folding the log of pool '{pool.key.name}'"):
-        edit = await workers.edit(lambda: Edit(contents.candidates(), contents.vectors()))
+        edit = await workers.edit(
+            lambda: Edit(contents.candidates(), contents.vectors(), (), contents.examples())
+        )
         staged = await records.stage(pool.key, edit)
     if await records.fold(pool.key, known, replace(staged, stamp=position.stamp)) != "ok":
         await records.discard(pool.key, staged.chunks)
@@ -55,40 +60,68 @@ async def fold(pool: "LocalPool", workers: Workers) -> None:
 
 
 def needs_index(pool: "LocalPool") -> bool:
-    """Return whether the pool is too large for exact search, or its index is out of date."""
-    contents = pool.contents
-    if len(contents) <= max(pool.exact_limit, _MIN_INDEXED) or not pool.may_be_indexed:
+    """Return whether the pool is too large for exact search, or its indexes are out of date."""
+    kinds = _find_large(pool)
+    if not kinds or not pool.may_be_indexed:
         return False
-    return contents.base.index.kind == "flat" or contents.is_due
+    contents = pool.contents
+    indexes = {"candidates": contents.base.index, "examples": contents.base.index_of_examples}
+    are_built = all(index and index.kind == "ivf" for index in map(indexes.get, kinds))
+    return not are_built or contents.is_due
+
+
+def _find_large(pool: "LocalPool") -> list[Kind]:
+    """Return what is too much for exact search: the candidates, the examples, both or neither."""
+    contents = pool.contents
+    limit = max(pool.exact_limit, _MIN_INDEXED)
+    sizes: dict[Kind, int] = {"candidates": len(contents), "examples": contents.example_count}
+    return [kind for kind, size in sizes.items() if size > limit]
 
 
 async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) -> None:
-    """Build an approximate index, or read it; takes up to minutes, while the old index answers.
+    """Build approximate indexes, or read them; takes up to minutes, while the old ones answer.
 
-    After a restart, the saved index fits the base if the log still begins with the same entry.
+    After a restart, a saved index fits the base if the log still begins with the same entry.
 
     Raises:
         NotEnoughMemory: There is not enough memory for the build.
     """
     contents = pool.contents
+    kinds = _find_large(pool)
     texts = await workers.edit(lambda: [candidate.text for candidate in contents.candidates()])
-    queries = await pool.encoder.sample_queries(texts)
-
+    queries: dict[Kind, Float32] = {}
+    if "candidates" in kinds:
+        queries["candidates"] = await pool.encoder.sample_queries(texts)
+    if "examples" in kinds:
+        # Utterances that are examples would be too easy to find.
+        drawn = [context[0] for context in draw_contexts(texts)]
+        queries["examples"] = await pool.encoder.examples(drawn)
     fingerprint = pool.encoder.fingerprint
 
-    def train(vectors: Float16) -> IvfIndex:
-        index = build_ivf(workers.flat(vectors), queries, progress=pool.set_progress)
+    def make(kind: Kind, vectors: Float16) -> Index:
+        flat = workers.flat(vectors)
+        if kind not in kinds:
+            return flat
+        index = build_ivf(flat, queries[kind], progress=pool.set_progress)
         if not pool.forgotten:
-            files.write(pool.key, fingerprint, index)
+            files.write(pool.key, fingerprint, index, kind)
+        return index
+
+    def read(kind: Kind, index: Index | None) -> Index | None:
+        if kind in kinds and isinstance(index, FlatIndex):
+            return files.read(pool.key, fingerprint, index, kind)
         return index
 
     def build(contents: Contents) -> Contents:
-        base = contents.base.index
-        if isinstance(base, FlatIndex):
-            saved = files.read(pool.key, fingerprint, base)
-            if saved:
-                return contents.with_base_index(saved)
-        return contents.merge(train)
+        base = contents.base
+        if base.is_exact:
+            index = read("candidates", base.index)
+            example_index = read("examples", base.index_of_examples)
+            if index and (example_index or "examples" not in kinds):
+                return contents.with_base_indexes(index, example_index)
+        return contents.merge(partial(make, "candidates"), partial(make, "examples"))
 
-    lists = 2 * len(pool.contents) * code_bytes(pool.encoder.dimension)  # they grow by doubling
+    sizes = {"candidates": len(pool.contents), "examples": pool.contents.example_count}
+    vectors = sum(sizes[kind] for kind in kinds)
+    lists = 2 * vectors * code_bytes(pool.encoder.dimension)  # they grow by doubling
     await pool.replace_index(build, pool.contents.bytes_merged + lists)

@@ -1,8 +1,9 @@
 """Reads and writes pools in Redis: each has a log of edits, and chunks of candidates.
 
 The keys of a pool share a hash tag: `meta` (hash), `log` (list of entries), `chunk:NAME` (hash: the
-candidates, and their vectors by each model). A pool in a candidate store has only `meta`, which
-names its `store` and `collection`. No other place says which collection a pool stands for.
+candidates, their vectors by each model, and those of their examples if they have any). A pool in a
+candidate store has only `meta`, which names its `store` and `collection`. No other place says which
+collection a pool stands for.
 
 Entry i of the log makes version base + 1 + i; a fold replaces the oldest entries by one. Each
 version has a random stamp, because a Redis that lost its last second of writes may use a version
@@ -19,12 +20,14 @@ from time import time
 from typing import Any, cast
 
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools.memory.contents import Edit
+from turnwise.service.pools.encoding import Kind
+from turnwise.service.pools.memory.contents import Edit, split_edit
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.values import (
     NOWHERE,
     SETTINGS,
+    Chunk,
     Collection,
     Entry,
     Head,
@@ -43,7 +46,7 @@ from turnwise.service.wire.fields import EncoderName, StoreName
 from turnwise.service.wire.pools import PoolRequest
 
 CHUNK = 2000
-"""Candidates in a chunk, which take 1.7 MB with the default model."""
+"""Vectors in a chunk, of candidates and examples, which take 1.7 MB with the default model."""
 
 READERS = 8
 """Chunks that are read at once, of all pools."""
@@ -58,7 +61,10 @@ class PoolRecords(Commands):
     def __init__(self, redis: Redis, metrics: Metrics, *, fingerprint: str) -> None:
         super().__init__(redis, metrics)
         self.fingerprint = fingerprint
-        self._field = f"vectors:{fingerprint}"
+        self._fields = {
+            "candidates": f"vectors:{fingerprint}",
+            "examples": f"examples:{fingerprint}",
+        }
         self._readers = asyncio.Semaphore(READERS)
 
     async def heads(self, keys: Sequence[PoolKey]) -> list[Head | None]:
@@ -191,41 +197,51 @@ class PoolRecords(Commands):
         found = await self.run_script("pool_read", "read", _keys(key), list(has))
         return Log.from_redis(*found) if found else None
 
-    async def chunk(self, key: PoolKey, name: str) -> tuple[bytes, bytes | None] | None:
-        """Return a chunk's candidates, and their vectors if it has this model's.
+    async def chunk(self, key: PoolKey, name: str) -> Chunk | None:
+        """Return a chunk, with its vectors if it has this model's.
 
         Returns None if the chunk is gone because the pool was folded or dropped.
         """
-        fields = ["candidates", self._field]
+        fields = ["candidates", *self._fields.values()]
         async with self._readers:
             found = await self.execute("pool_read", self._redis.hmget(_chunk(key, name), fields))
-        return (found[0], found[1]) if found[0] is not None else None
+        return Chunk(*found) if found[0] is not None else None
 
     async def has_vectors(self, key: PoolKey, name: str) -> bool | None:
-        """Return whether a chunk has this model's vectors; None if the chunk is gone."""
-        fields = await self.execute("pool_read", self._redis.hkeys(_chunk(key, name)))
-        return self._field.encode() in fields if fields else None
+        """Return whether a chunk has all vectors by this model; None if the chunk is gone."""
+        found = await self.execute("pool_read", self._redis.hkeys(_chunk(key, name)))
+        fields = {field.decode() for field in found}
+        if not fields:
+            return None
+        has_examples = any(field.startswith("examples:") for field in fields)
+        kinds: list[Kind] = ["candidates", "examples"] if has_examples else ["candidates"]
+        return fields.issuperset(self._fields[kind] for kind in kinds)
 
-    async def put_vectors(self, key: PoolKey, name: str, vectors: Float16) -> None:
-        """Add this model's vectors to a chunk."""
-        arguments = [self._field, vectors.tobytes()]
+    async def put_vectors(
+        self, key: PoolKey, name: str, vectors: Float16, kind: Kind = "candidates"
+    ) -> None:
+        """Add this model's vectors of a chunk's candidates, or of their examples, to the chunk."""
+        arguments = [self._fields[kind], vectors.tobytes()]
         await self.run_script("pool_write", "put_vectors", [_chunk(key, name)], arguments)
 
     async def stage(self, key: PoolKey, edit: Edit) -> Entry:
         """Write an edit's chunks, which no reader sees until `commit`."""
         chunks: list[str] = []
         try:
-            for start in range(0, len(edit.candidates), CHUNK):
+            for part in split_edit(edit, CHUNK):
                 chunks.append(secrets.token_hex(8))
-                some = slice(start, start + CHUNK)
-                packed = await asyncio.to_thread(pack_candidates, edit.candidates[some])
-                fields = ["candidates", packed, self._field, edit.vectors[some].tobytes()]
+                packed = await asyncio.to_thread(pack_candidates, part.candidates)
+                fields = ["candidates", packed]
+                fields += [self._fields["candidates"], part.vectors.tobytes()]
+                if part.examples:
+                    fields += [self._fields["examples"], part.examples.vectors.tobytes()]
                 arguments = [_STAGED_SECONDS, *fields]
                 await self.run_script("pool_write", "stage", [_chunk(key, chunks[-1])], arguments)
         except BaseException:
             await self.discard(key, chunks)
             raise
-        return Entry(secrets.token_hex(8), chunks, len(edit.candidates), list(edit.removed))
+        stamp = secrets.token_hex(8)
+        return Entry(stamp, chunks, edit.size.candidates, list(edit.removed), edit.size.examples)
 
     async def discard(self, key: PoolKey, chunks: Iterable[str]) -> None:
         """Delete staged chunks that will not be committed."""

@@ -3,26 +3,30 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from turnwise.service.errors import PoolNotReady
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.encoding import PoolEncoder, encode_unknown
+from turnwise.service.pools.encoding import Kind, PoolEncoder, encode_unknown
 from turnwise.service.pools.memory.contents import Edit
+from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.free_memory import Admission
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import (
     NOWHERE,
+    Entry,
     Log,
     PoolKey,
     PoolMoved,
     Position,
     not_found,
     unpack_chunk,
+    unpack_vectors,
 )
 
 _READ_AHEAD = 4
@@ -31,6 +35,47 @@ _READ_AHEAD = 4
 
 class ChunkGone(Exception):  # noqa: N818 - mostly no error
     """An entry or chunk is missing: folded or dropped since the log was read, or lost."""
+
+
+class _Read(NamedTuple):
+    """The candidates of a chunk, and the vectors by this replica's model if it has them."""
+
+    candidates: list[Candidate]
+    vectors: Float16 | None
+    examples: Float16 | None
+
+
+@dataclass(slots=True)
+class _Encoded:
+    """Vectors (d,) by text that were encoded since a read began."""
+
+    candidates: dict[str, Float16] = field(default_factory=dict)
+    examples: dict[str, Float16] = field(default_factory=dict)
+
+
+class _EditInParts:
+    """The edit of an entry, which is put together from its chunks."""
+
+    def __init__(self, entry: Entry, dimension: int) -> None:
+        self._entry = entry
+        self._candidates: list[Candidate] = []
+        self._vectors = np.empty((entry.count, dimension), np.float16)
+        self._examples = np.empty((entry.examples, dimension), np.float16)
+        self._examples_end = 0
+
+    def add(self, candidates: Sequence[Candidate], vectors: Float16, examples: Float16) -> None:
+        """Append n candidates, their vectors (n, d), and those of their examples (m, d)."""
+        start = len(self._candidates)
+        self._vectors[start : start + len(candidates)] = vectors
+        self._candidates += candidates
+        start = self._examples_end
+        self._examples_end += len(examples)
+        self._examples[start : self._examples_end] = examples
+
+    def join(self) -> Edit:
+        """Return the edit."""
+        examples = Examples.of(self._candidates, self._examples)
+        return Edit(self._candidates, self._vectors, self._entry.removed, examples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +106,7 @@ class Replay:
             PoolNotReady: Redis lost a part of it.
         """
         # Kept between attempts: while a large pool is encoded, it may be folded several times.
-        encoded: dict[str, Float16] = {}  # vectors (d,) by text
+        encoded = _Encoded()
         failed: int | None = None
         while True:
             log = await self.records.read(self.key, has)
@@ -82,46 +127,51 @@ class Replay:
                     yield log, edits
                     return
 
-    async def _edits(self, log: Log, encoded: dict[str, Float16], memory: Admission) -> list[Edit]:
+    async def _edits(self, log: Log, encoded: _Encoded, memory: Admission) -> list[Edit]:
         if not log.whole:
             raise ChunkGone
-        made = [
-            (list[Candidate](), np.empty((entry.count, self.encoder.dimension), np.float16))
-            for entry in log.entries
-        ]
+        edits = [_EditInParts(entry, self.encoder.dimension) for entry in log.entries]
         chunks = [(index, name) for index, entry in enumerate(log.entries) for name in entry.chunks]
         for start in range(0, len(chunks), _READ_AHEAD):
             some = chunks[start : start + _READ_AHEAD]
             read = await asyncio.gather(*(self._read(name, memory) for _, name in some))
-            for (index, name), (found, vectors) in zip(some, read, strict=True):
+            for (index, name), (candidates, vectors, examples) in zip(some, read, strict=True):
                 if vectors is None:
-                    vectors = await self._encode(name, found, encoded)  # noqa: PLW2901
-                candidates, rows = made[index]
-                rows[len(candidates) : len(candidates) + len(found)] = vectors
-                candidates += found
+                    texts = [candidate.text for candidate in candidates]
+                    vectors = await self._encode(  # noqa: PLW2901
+                        name, texts, encoded.candidates, "candidates"
+                    )
+                if examples is None:
+                    texts = [text for candidate in candidates for text in candidate.all_examples]
+                    examples = await self._encode(  # noqa: PLW2901
+                        name, texts, encoded.examples, "examples"
+                    )
+                edits[index].add(candidates, vectors, examples)
             self.on_progress((start + len(some)) / len(chunks))
-        return [Edit(*both, entry.removed) for both, entry in zip(made, log.entries, strict=True)]
+        return await self.workers.edit(lambda: [edit.join() for edit in edits])
 
-    async def _read(self, name: str, memory: Admission) -> tuple[list[Candidate], Float16 | None]:
-        """Return the candidates of a chunk, and their vectors if it has this model's."""
+    async def _read(self, name: str, memory: Admission) -> _Read:
         dimension = self.encoder.dimension
-        if (stored := await self.records.chunk(self.key, name)) is None:
+        chunk = await self.records.chunk(self.key, name)
+        if chunk is None:
             raise ChunkGone
-        packed, packed_vectors = stored
 
-        def unpack() -> tuple[list[Candidate], Float16 | None, int]:
-            candidates, vectors = unpack_chunk(packed, packed_vectors, dimension)
-            return candidates, vectors, sum(candidate.memory for candidate in candidates)
+        def unpack() -> tuple[_Read, int]:
+            candidates, vectors = unpack_chunk(chunk.candidates, chunk.vectors, dimension)
+            count = sum(candidate.example_count for candidate in candidates)
+            size = sum(candidate.memory for candidate in candidates)
+            size += 2 * dimension * (len(candidates) + count)
+            examples = unpack_vectors(chunk.examples, count, dimension)
+            return _Read(candidates, vectors, examples), size
 
-        candidates, vectors, size = await self.workers.edit(unpack)
-        memory.use(size + 2 * dimension * len(candidates))
-        return candidates, vectors
+        read, size = await self.workers.edit(unpack)
+        memory.use(size)
+        return read
 
     async def _encode(
-        self, name: str, candidates: Sequence[Candidate], encoded: dict[str, Float16]
+        self, name: str, texts: Sequence[str], encoded: dict[str, Float16], kind: Kind
     ) -> Float16:
         self.on_encoding()
-        texts = [candidate.text for candidate in candidates]
-        vectors = await encode_unknown(self.encoder, self.workers, texts, encoded)
-        await self.records.put_vectors(self.key, name, vectors)
+        vectors = await encode_unknown(self.encoder, self.workers, texts, encoded, kind=kind)
+        await self.records.put_vectors(self.key, name, vectors, kind)
         return vectors

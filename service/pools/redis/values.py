@@ -116,11 +116,29 @@ class Entry:
     count: int
     """Number of candidates in the chunks."""
     removed: Sequence[str]
+    examples: int = 0
+    """Number of their examples."""
 
     def to_json(self) -> bytes:
-        """Return the entry as the log stores it."""
+        """Return the entry as the log stores it; an earlier release knows none with examples."""
         names = {name: getattr(self, name) for name in self.__slots__}
+        if not self.examples:
+            del names["examples"]
         return json.dumps(names, separators=(",", ":")).encode()
+
+
+class Chunk(NamedTuple):
+    """A part of an entry, as Redis keeps it.
+
+    Attributes:
+        candidates: What `pack_candidates` returned.
+        vectors: Their vectors by this replica's model; None if it has none.
+        examples: The vectors of their examples by this model; None if it has none.
+    """
+
+    candidates: bytes
+    vectors: bytes | None
+    examples: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +254,14 @@ def unpack_chunk(
 ) -> tuple[list[Candidate], Float16 | None]:
     """Return n candidates and their vectors (n, d); no vectors if they are missing or misfit."""
     unpacked = list(_unpack_rows(zlib.decompress(candidates).decode()))
-    if vectors is None or len(vectors) != 2 * dimension * len(unpacked):
-        return unpacked, None
-    return unpacked, np.frombuffer(vectors, np.float16).reshape(len(unpacked), dimension)
+    return unpacked, unpack_vectors(vectors, len(unpacked), dimension)
+
+
+def unpack_vectors(vectors: bytes | None, count: int, dimension: int) -> Float16 | None:
+    """Return n vectors (n, d); None if they are missing or misfit."""
+    if len(vectors or b"") != 2 * dimension * count:
+        return None
+    return np.frombuffer(vectors or b"", np.float16).reshape(count, dimension)
 
 
 def _unpack_rows(rows: str) -> Iterator[Candidate]:

@@ -32,7 +32,7 @@ MANY = [f"Reply {number}." for number in range(1100)]
 
 
 class DirectEncoder:
-    """Encodes without a queue, and records the texts of candidates."""
+    """Encodes without a queue, and records the texts of candidates and of utterances."""
 
     name = "tiny"
 
@@ -40,6 +40,7 @@ class DirectEncoder:
         self._encoder, self.fingerprint = encoder, fingerprint
         self.dimension, self.kind = encoder.dimension, encoder.kind
         self.candidates: list[str] = []
+        self.utterances: list[str] = []
 
     async def opened(self) -> None:
         """Tests replace this to delay the encoder."""
@@ -49,6 +50,7 @@ class DirectEncoder:
     ) -> Float32:
         await self.opened()
         self.candidates += [text for text, role, _ in items if role is Role.AFTER]
+        self.utterances += [text for text, role, _ in items if role is Role.SECOND]
         return self._encoder.forward(self._encoder.tokenize(items))
 
 

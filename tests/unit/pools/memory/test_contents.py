@@ -13,9 +13,11 @@ from tests.support.waiting import until
 from tests.unit.pools.conftest import unit_vectors
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, Filter
+from turnwise.service.pools import Candidate, Filter, Match
+from turnwise.service.pools.candidate import Learned
 from turnwise.service.pools.filter import Combined, Condition, Metadata
 from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import FlatIndex, Float16
 from turnwise.service.pools.memory.ivf import build_ivf
 from turnwise.service.pools.memory.workers import Workers
@@ -30,12 +32,24 @@ Model = dict[str, int]
 """From an id to which of VECTORS it has."""
 
 
+def numbers_of(number: int) -> list[int]:
+    """Which of VECTORS the examples of a candidate with this number have: two, one or none."""
+    return [(number * 7 + step) % 50 for step in range(number % 3)]
+
+
+def make_candidate(id: str, number: int) -> Candidate:  # noqa: A002
+    examples = [f"e{each}" for each in numbers_of(number)]
+    learned = [Learned(text, 0.0) for text in examples[1:]]
+    return Candidate.of(
+        str(number), id, {"odd": number % 2}, examples=examples[:1], learned=learned
+    )
+
+
 def edit_of(upserts: Model, removed: list[str]) -> Edit:
-    candidates = [
-        Candidate.of(str(number), id, {"odd": number % 2})
-        for id, number in upserts.items()  # noqa: A001
-    ]
-    return Edit(candidates, VECTORS[list(upserts.values())], removed)
+    candidates = [make_candidate(*item) for item in upserts.items()]
+    vectors = VECTORS[list(upserts.values())]
+    examples = VECTORS[[each for number in upserts.values() for each in numbers_of(number)]]
+    return Edit(candidates, vectors, removed, Examples.of(candidates, examples))
 
 
 def contents_of(upserts: Model) -> Contents:
@@ -51,7 +65,9 @@ def agree(contents: Contents, model: Model) -> None:
         assert contents.get(candidate.id) == candidate
         assert vector.tobytes() == VECTORS[model[candidate.id]].tobytes()
     texts = sum(len(name) + len(str(n)) + len('{"odd":0}') for name, n in model.items())
-    assert contents.candidate_bytes == texts + 2 * D * len(model)
+    examples = [each for number in model.values() for each in numbers_of(number)]
+    texts += sum(len(f"e{each}") for each in examples)
+    assert contents.candidate_bytes == texts + 2 * D * (len(model) + len(examples))
     assert contents.take(list(model)).tobytes() == VECTORS[list(model.values())].tobytes()
     scores = {name: float(VECTORS[n].astype(float) @ QUERY) for name, n in model.items()}
     hits = contents.search(QUERY, 1000)
@@ -62,6 +78,40 @@ def agree(contents: Contents, model: Model) -> None:
     assert [hit.candidate.id for hit in odd] == [name for name in expected if model[name] % 2]
     few = [hit.score for hit in contents.search(QUERY, 3)]  # of equal ones, any
     assert few == [hit.score for hit in hits[:3]]
+    examples_agree(contents, model)
+
+
+def examples_agree(contents: Contents, model: Model) -> None:
+    """The examples are the model's, by every way that leads to them."""
+    matches = {name: match_of(number) for name, number in model.items()}
+    assert contents.best_examples(QUERY, [*model, "none"]) == [*matches.values(), None]
+    hits = contents.search_examples(QUERY, 1000)
+    found = {name: match for name, match in matches.items() if match}
+    expected = sorted(found, key=lambda name: (-found[name].score, name))
+    assert [(hit.candidate.id, hit.match) for hit in hits] == [(n, found[n]) for n in expected]
+    assert all(hit.match and hit.score == hit.match.score for hit in hits)
+    for k in (1, 3):  # of equal ones, any
+        few = [hit.score for hit in contents.search_examples(QUERY, k)]
+        assert few == [hit.score for hit in hits[:k]]
+    odd = contents.search_examples(QUERY, 1000, Filter.checked({"odd": 1}))
+    assert [hit.candidate.id for hit in odd] == [name for name in expected if model[name] % 2]
+    of_odd = [number for number in model.values() if number % 2]
+    assert contents.example_count == sum(len(numbers_of(number)) for number in model.values())
+    if contents.example_count:
+        spread = contents.example_spread(QUERY, Filter.checked({"odd": 1}))
+        assert spread.candidates == sum(len(numbers_of(number)) for number in of_odd)
+    for examples, names in (
+        (contents.examples(), [candidate.id for candidate in contents.candidates()]),
+        (contents.take_examples(list(model)), list(model)),
+    ):
+        numbers = [each for name in names for each in numbers_of(model[name])]
+        assert (examples.vectors.tobytes() if examples else b"") == VECTORS[numbers].tobytes()
+
+
+def match_of(number: int) -> Match | None:
+    scores = {f"e{each}": VECTORS[each].astype(float) @ QUERY for each in numbers_of(number)}
+    best = max(scores, key=lambda text: scores[text], default="")
+    return Match(float(np.float32(scores[best])), best) if best else None
 
 
 ids = st.integers(0, 12).map(str)
@@ -223,6 +273,15 @@ def test_texts_of_the_pool_have_vectors() -> None:
     encoded = contents.find_vectors(["3", "1", "7"])
     assert {text: vector.tobytes() for text, vector in encoded.items()} == {
         text: VECTORS[int(text)].tobytes() for text in ("3", "1")
+    }
+
+
+def test_examples_of_the_pool_have_vectors() -> None:
+    contents = contents_of({"a": 1, "b": 2}).merge(FlatIndex)
+    contents = contents.after([edit_of({"c": 5}, ["a"])], FlatIndex)
+    encoded = contents.find_example_vectors(["e7", "e15", "e36", "1"])
+    assert {text: vector.tobytes() for text, vector in encoded.items()} == {
+        text: VECTORS[int(text[1:])].tobytes() for text in ("e7", "e15", "e36")
     }
 
 

@@ -4,6 +4,7 @@ import asyncio
 import math
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from turnwise.service.errors import NotEnoughMemory, PoolNotReady
 from turnwise.service.pools import Candidate, following, pool
 from turnwise.service.pools.memory import free_memory, upkeep
 from turnwise.service.pools.memory.contents import Contents, Edit, join_edits
+from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import FlatIndex
 from turnwise.service.pools.memory.free_memory import Memory, available_memory
 
@@ -172,9 +174,11 @@ D = 384
 N = 3000
 
 
-def edit_of(ids: range, seed: int = 0) -> Edit:
+def edit_of(ids: range, seed: int = 0, examples: int = 0) -> Edit:
+    texts = tuple(f"Example {number}." for number in range(examples))
+    candidates = [Candidate(str(id), "A text.", examples=texts) for id in ids]  # noqa: A001
     vectors = unit_vectors(len(ids), D, seed).astype(np.float16)
-    return Edit([Candidate(str(id), "A text.") for id in ids], vectors)  # noqa: A001
+    return Edit(candidates, vectors, (), Examples.of(candidates, vectors.repeat(examples, axis=0)))
 
 
 def peak_of(work: Callable[[], object]) -> int:
@@ -198,20 +202,31 @@ def test_a_whole_log_becomes_a_base_without_a_copy() -> None:
     assert contents.base.index.vectors is edits[0].vectors
 
 
+@pytest.mark.parametrize("examples", [0, 3])
 @pytest.mark.parametrize("counts", [(N,), (N, 2000), (20, N)])
 @pytest.mark.parametrize("before", [0, 2 * N])
-def test_edits_take_no_more_memory_than_is_asked_for(before: int, counts: tuple[int, ...]) -> None:
+def test_edits_take_no_more_memory_than_is_asked_for(
+    before: int, counts: tuple[int, ...], examples: int
+) -> None:
     contents = Contents.empty(D)
     if before:
-        contents = contents.after([edit_of(range(before))], FlatIndex)
+        contents = contents.after([edit_of(range(before), examples=examples)], FlatIndex)
 
-    made = [edit_of(range(50, 50 + count), seed) for seed, count in enumerate(counts, 1)]
+    made = [edit_of(range(50, 50 + count), seed, examples) for seed, count in enumerate(counts, 1)]
 
     def work() -> Contents:
-        edits = [Edit(edit.candidates, edit.vectors.copy()) for edit in made]
+        edits = [
+            Edit(
+                edit.candidates,
+                edit.vectors.copy(),
+                examples=edit.examples
+                and replace(edit.examples, vectors=edit.examples.vectors.copy()),
+            )
+            for edit in made
+        ]
         return contents.after(edits, FlatIndex)
 
-    assert peak_of(work) <= contents.bytes_after(counts)
+    assert peak_of(work) <= contents.bytes_after([edit.size for edit in made])
 
 
 @pytest.fixture

@@ -543,6 +543,11 @@ async def test_a_thread_lists_the_texts_to_draw_queries_from(tmp_path: Path) -> 
     threads = list[int]()
 
     class Listed:
+        example_count = 0
+
+        def __len__(self) -> int:
+            return 1001
+
         def candidates(self) -> list[Candidate]:
             threads.append(threading.get_ident())
             return some("One.")
@@ -554,7 +559,9 @@ async def test_a_thread_lists_the_texts_to_draw_queries_from(tmp_path: Path) -> 
         assert texts == ["One."]
         raise Drawn
 
-    listed: Any = SimpleNamespace(contents=Listed(), encoder=SimpleNamespace(sample_queries=draw))
+    listed: Any = SimpleNamespace(
+        contents=Listed(), exact_limit=0, encoder=SimpleNamespace(sample_queries=draw)
+    )
     workers = Workers(1)
     with pytest.raises(Drawn):
         await upkeep.build_index(listed, workers, IndexFiles(tmp_path))

@@ -1,0 +1,154 @@
+"""Examples of candidates, over a real Redis: their vectors are kept, and found."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+
+from tests.support.redis_keys import pool_key
+from tests.support.waiting import PATIENCE, until
+from tests.unit.pools.conftest import Replica, StartReplica, unit_vectors, with_pool
+from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.pools import Candidate, PoolKey
+from turnwise.service.pools.candidate import Learned
+from turnwise.service.pools.memory import ivf, upkeep
+from turnwise.service.pools.redis import records
+
+pytestmark = pytest.mark.anyio
+
+KEY = PoolKey("n", "p")
+HOURS = Candidate.of("Nine to five.", "hours", examples=["When are you open?", "Opening times?"])
+PAY = Candidate.of("By card.", "pay", examples=["How can I pay?"])
+BYE = Candidate.of("Bye.", "bye")
+
+
+async def find(replica: Replica, text: str, top_k: int = 5) -> list[tuple[str, str]]:
+    """The ids and the best examples that the replica finds for an utterance."""
+    inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
+    (said,) = await replica.encoder.encode(inputs)
+    hits = await replica.view().search_examples(said, top_k)
+    return [(hit.candidate.id, hit.match.text) for hit in hits if hit.match]
+
+
+async def test_a_candidate_is_found_by_its_example_in_every_replica(start: StartReplica) -> None:
+    one = await with_pool(start, HOURS, PAY, BYE)
+    two = await start(ready=True)
+    for replica in (one, two):
+        assert replica.view().has_examples
+        for text, id in (("Opening times?", "hours"), ("How can I pay?", "pay")):  # noqa: A001
+            assert (await find(replica, text))[0] == (id, text)
+        assert len(await find(replica, "How can I pay?")) == 2
+    assert two.encoder.utterances.count("Opening times?") == 1  # by `find`
+
+
+async def test_examples_that_are_removed_are_not_found(start: StartReplica) -> None:
+    one = await with_pool(start, HOURS, PAY)
+    await one.upsert(Candidate.of("Nine to five.", "hours"))
+    assert await find(one, "Opening times?") == [("pay", "How can I pay?")]
+    await one.pools.remove("n", "p", "pay")
+    assert not one.view().has_examples
+
+
+async def test_an_example_is_encoded_once(start: StartReplica) -> None:
+    one = await with_pool(start, HOURS, PAY)
+    assert sorted(one.encoder.utterances) == sorted([*HOURS.examples, *PAY.examples])
+    one.encoder.utterances.clear()
+    learned = [Learned("Can I pay?", 5.0), Learned("Opening times?", 6.0)]
+    more = Candidate.of("By card.", "pay", examples=PAY.examples, learned=learned)
+    other = Candidate.of("By card, or cash.", "pay-2", examples=["Can I pay?"])
+    await one.upsert(more, other)
+    assert one.encoder.utterances == ["Can I pay?"]
+    two = await start(ready=True)
+    assert two.contents() == one.contents()
+    assert (await find(two, "Can I pay?"))[0] == ("pay", "Can I pay?")
+
+
+async def test_another_model_encodes_each_example_once(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "CHUNK", 4)
+    one = await with_pool(start)
+    many = [
+        Candidate.of(f"Reply {n}.", str(n), examples=[f"Question {n % 4}?", "Any?"])
+        for n in range(10)
+    ]
+    await one.upsert(BYE, *many[:6])
+    await one.upsert(*many[6:])
+    chunks = [key async for key in redis.scan_iter(pool_key("n", "p", "chunk:*"))]
+    names = [key.decode().rpartition(":")[2] for key in chunks]
+    for model in ("two", "three"):
+        replica = await start(fingerprint=model)
+        await until(lambda replica=replica: replica.followed.ready)  # type: ignore[misc]
+        questions = {f"Question {n}?" for n in range(4)} | {"Any?"}
+        assert sorted(replica.encoder.utterances) == sorted(questions)
+        again = await start(fingerprint=model, ready=True)
+        assert again.encoder.utterances == []
+        assert await find(again, "Question 2?", 100) == await find(one, "Question 2?", 100)
+        assert all([await again.followed.records.has_vectors(KEY, name) for name in names])
+    fields = {field for chunk in chunks for field in await redis.hkeys(chunk)}
+    kept = {field for field in fields if field.startswith((b"examples:", b"vectors:"))}
+    assert kept == {b"examples:two", b"examples:three", b"vectors:two", b"vectors:three"}
+
+
+async def test_a_chunk_that_lost_its_vectors_of_examples_does_not_have_all(
+    start: StartReplica, redis: Redis
+) -> None:
+    one = await with_pool(start, HOURS, BYE)
+    (chunk,) = [key async for key in redis.scan_iter(pool_key("n", "p", "chunk:*"))]
+    name = chunk.decode().rpartition(":")[2]
+    assert await one.followed.records.has_vectors(KEY, name)
+    await redis.hset(chunk, "examples:other", b"")
+    await redis.hdel(chunk, "examples:tiny")
+    assert await one.followed.records.has_vectors(KEY, name) is False
+    two = await start(ready=True)
+    assert sorted(two.encoder.utterances) == sorted(HOURS.examples)
+    assert two.encoder.candidates == []
+
+
+async def test_a_pool_without_examples_is_stored_as_before(
+    start: StartReplica, redis: Redis
+) -> None:
+    one = await with_pool(start, "One.", "Two.")
+    (chunk,) = [key async for key in redis.scan_iter(_type="hash") if b"chunk" in key]
+    assert set(await redis.hkeys(chunk)) == {b"candidates", b"vectors:tiny"}
+    (entry,) = await redis.lrange(pool_key("n", "p", "log"), 0, -1)
+    assert b"examples" not in entry
+    view = one.view()
+    assert not view.has_examples
+    assert await view.search_examples(unit_vectors(1, 32)[0], 5) == []
+    assert await view.best_examples(unit_vectors(1, 32)[0], ["one"]) == [None]
+
+
+async def test_a_fold_keeps_the_vectors_of_examples(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "MIN_ENTRIES", 2)
+    one = await with_pool(start, HOURS)
+    await one.upsert(BYE)
+    await one.upsert(PAY)
+    async with asyncio.timeout(PATIENCE):
+        while await redis.llen(pool_key("n", "p", "log")) > 1:
+            await asyncio.sleep(0.01)
+    two = await start(ready=True)
+    assert two.encoder.utterances == []
+    assert await find(two, "Opening times?") == await find(one, "Opening times?")
+
+
+async def test_many_examples_of_few_candidates_get_an_approximate_index_that_is_saved(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [
+        Candidate.of(f"Reply {n}.", str(n), examples=[f"Question {n}-{m}?" for m in range(3)])
+        for n in range(400)
+    ]
+    one = await with_pool(start, *many, exact_limit=1000, data="kept")
+    await until(lambda: one.info().index == "ivf")
+    info = one.info()
+    assert (info.exact, (info.recall_at_10 or 0) > 0.9) == (False, True)
+    await one.pools.remove("n", "p", "8")
+    monkeypatch.setattr(ivf, "train_lists", None)
+    two = await start(exact_limit=1000, data="kept", ready=True)
+    assert two.info().index == "ivf"
+    for replica in (one, two):
+        assert (await find(replica, "Question 7-2?"))[0] == ("7", "Question 7-2?")
+        assert (await find(replica, "Question 8-1?"))[0][0] != "8"

@@ -89,118 +89,144 @@ class Metrics:
     """The metrics of one service, in their own registry: a process may hold two services."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-        histogram = partial(Histogram, registry=registry)
-        self.requests = counter(
+        self.registry = CollectorRegistry()
+        self._counter = partial(Counter, registry=self.registry)
+        self._gauge = partial(Gauge, registry=self.registry)
+        self._histogram = partial(Histogram, registry=self.registry)
+        self._oldest: list[Age] = []
+        self._running: list[Age] = []
+        self._add_requests()
+        self._add_encoder()
+        self._add_stores()
+        self._add_selection()
+        self._add_process()
+        self._create_series()
+
+    def _add_requests(self) -> None:
+        self.requests = self._counter(
             "turnwise_requests", "HTTP requests answered.", ["method", "route", "status"]
         )
-        self.request_seconds = histogram(
-            "turnwise_request_seconds", "Seconds from a request to its answer.",
-            ["method", "route"], buckets=_SECONDS,
-        )  # fmt: skip
-        self.stage_seconds = histogram(
-            "turnwise_stage_seconds", "Seconds that one stage of a request took.",
-            ["stage"], buckets=_SECONDS,
-        )  # fmt: skip
-        self.queue_texts = gauge(
+        self.request_seconds = self._histogram(
+            "turnwise_request_seconds",
+            "Seconds from a request to its answer.",
+            ["method", "route"],
+            buckets=_SECONDS,
+        )
+        self.stage_seconds = self._histogram(
+            "turnwise_stage_seconds",
+            "Seconds that one stage of a request took.",
+            ["stage"],
+            buckets=_SECONDS,
+        )
+        self.rejected_requests = self._counter(
+            "turnwise_rejected_requests", "Requests rejected before any work.", ["reason"]
+        )
+        self.api_keys_stale = self._gauge(
+            "turnwise_api_keys_stale",
+            "1 while TURNWISE_API_KEYS_FILE cannot be read and its last good keys hold, else 0.",
+        )
+
+    def _add_encoder(self) -> None:
+        self.queue_texts = self._gauge(
             "turnwise_queue_texts",
             "Texts that wait in the encoder queue; those of the lane rerank are pairs.",
             ["lane"],
         )
-        self.queue_oldest_seconds = gauge(
+        self.queue_oldest_seconds = self._gauge(
             "turnwise_queue_oldest_seconds",
             "Age of the oldest text in the critical lane of the encoder queue.",
         )
-        self.batch_texts = histogram(
+        self.dropped_texts = self._counter(
+            "turnwise_dropped_texts", "Texts removed from the encoder queue unencoded.", ["reason"]
+        )
+        self.batch_texts = self._histogram(
             "turnwise_batch_texts", "Texts in a batch of the encoder.", buckets=_TEXTS
         )
-        self.batch_tokens = histogram(
-            "turnwise_batch_tokens", "Tokens in a batch of the encoder, padding included.",
+        self.batch_tokens = self._histogram(
+            "turnwise_batch_tokens",
+            "Tokens in a batch of the encoder, padding included.",
             buckets=_TOKENS,
-        )  # fmt: skip
-        self.batch_running_seconds = gauge(
+        )
+        self.batch_running_seconds = self._gauge(
             "turnwise_batch_running_seconds",
             "Age of the batch that the encoder runs now; 0 when idle, +Inf when a thread has died.",
         )
-        self.batch_failures = counter(
+        self.batch_failures = self._counter(
             "turnwise_batch_failures", "Batches that the encoder failed on."
         )
-        self.encoded_texts = counter(
+        self.encoded_texts = self._counter(
             "turnwise_encoded_texts", "Texts that the encoder encoded.", ["role", "lane"]
         )
-        self.encoder_calls = counter(
+        self.encoder_calls = self._counter(
             "turnwise_encoder_calls", "Calls of the remote encoder.", ["result"]
         )
-        self.cache_hits = counter(
+        self.cache_hits = self._counter(
             "turnwise_vector_cache_hits", "Texts whose vector was in the encoder's cache."
         )
-        self.rejected_requests = counter(
-            "turnwise_rejected_requests", "Requests rejected before any work.", ["reason"]
-        )
-        self.api_keys_stale = gauge(
-            "turnwise_api_keys_stale",
-            "1 while TURNWISE_API_KEYS_FILE cannot be read and its last good keys hold, else 0.",
-        )
-        self.dropped_texts = counter(
-            "turnwise_dropped_texts", "Texts removed from the encoder queue unencoded.", ["reason"]
-        )
-        self.redis_operations = counter(
+
+    def _add_stores(self) -> None:
+        self.redis_operations = self._counter(
             "turnwise_redis_operations", "Operations on Redis.", ["operation", "result"]
         )
-        self.redis_losses = counter(
+        self.redis_losses = self._counter(
             "turnwise_redis_losses", "Times that Redis was found to have lost data.", ["what"]
         )
-        self.store_seconds = histogram(
-            "turnwise_store_seconds", "Seconds that a call of the candidate store took.",
-            ["store", "operation", "result"], buckets=_SECONDS,
-        )  # fmt: skip
-        self.redis_may_evict = gauge(
+        self.redis_may_evict = self._gauge(
             "turnwise_redis_may_evict", "1 if Redis may evict sessions and pools, else 0."
         )
-        self.redis_memory_ratio = gauge(
+        self.redis_memory_ratio = self._gauge(
             "turnwise_redis_memory_ratio",
             "Memory that Redis uses, as a part of its maxmemory; 0 without maxmemory.",
         )
-        self.sessions_created = counter("turnwise_sessions_created", "Sessions created.")
-        self.feedback = counter(
-            "turnwise_feedback",
-            "Events of feedback on offered candidates.",
-            ["namespace", "pool", "model", "event"],
+        self.store_seconds = self._histogram(
+            "turnwise_store_seconds",
+            "Seconds that a call of the candidate store took.",
+            ["store", "operation", "result"],
+            buckets=_SECONDS,
         )
-        self.chosen_reciprocal_rank = histogram(
-            "turnwise_chosen_reciprocal_rank",
-            "1 / rank of the candidates that were chosen or edited: its mean is the MRR.",
-            ["namespace", "pool", "model"], buckets=_RECIPROCAL_RANKS,
-        )  # fmt: skip
-        self.journal_lines = counter("turnwise_journal_lines", "Lines written to the journal.")
-        self.journal_lines_lost = counter(
+        self.journal_lines = self._counter(
+            "turnwise_journal_lines", "Lines written to the journal."
+        )
+        self.journal_lines_lost = self._counter(
             "turnwise_journal_lines_lost", "Lines that the journal lacks.", ["reason"]
         )
-        self.pool_candidates = gauge(
-            "turnwise_pool_candidates", "Candidates in a pool.", ["namespace", "pool"]
-        )
-        self.pool_version = gauge(
-            "turnwise_pool_version", "Version of a pool on this replica.", ["namespace", "pool"]
-        )
-        self.turns = counter(
+
+    def _add_selection(self) -> None:
+        self.sessions_created = self._counter("turnwise_sessions_created", "Sessions created.")
+        self.turns = self._counter(
             "turnwise_turns", "Turns that asked for candidates.", ["namespace", "pool", "outcome"]
         )
-        self.matched = counter(
+        self.matched = self._counter(
             "turnwise_matched",
             "Turns with candidates, by what found the first one.",
             ["namespace", "pool", "kind"],
         )
-        self.pools = gauge("turnwise_pools", "Pools on this replica, by state.", ["state"])
-        self.ready = gauge("turnwise_ready", "1 while /readyz answers 200, else 0.")
-        self.event_loop_tasks = gauge("turnwise_event_loop_tasks", "Tasks of the event loop.")
-        self.build = Info(
-            "turnwise_build", "Version of Turnwise and name of the model.", registry=registry
+        self.feedback = self._counter(
+            "turnwise_feedback",
+            "Events of feedback on offered candidates.",
+            ["namespace", "pool", "model", "event"],
         )
-        self._oldest: list[Age] = []
-        self._running: list[Age] = []
-        ProcessCollector(registry=registry)  # of memory, processor time and file descriptors
-        self._create_series()
+        self.chosen_reciprocal_rank = self._histogram(
+            "turnwise_chosen_reciprocal_rank",
+            "1 / rank of the candidates that were chosen or edited: its mean is the MRR.",
+            ["namespace", "pool", "model"],
+            buckets=_RECIPROCAL_RANKS,
+        )
+        self.pools = self._gauge("turnwise_pools", "Pools on this replica, by state.", ["state"])
+        self.pool_candidates = self._gauge(
+            "turnwise_pool_candidates", "Candidates in a pool.", ["namespace", "pool"]
+        )
+        self.pool_version = self._gauge(
+            "turnwise_pool_version", "Version of a pool on this replica.", ["namespace", "pool"]
+        )
+
+    def _add_process(self) -> None:
+        self.ready = self._gauge("turnwise_ready", "1 while /readyz answers 200, else 0.")
+        self.event_loop_tasks = self._gauge("turnwise_event_loop_tasks", "Tasks of the event loop.")
+        self.build = Info(
+            "turnwise_build", "Version of Turnwise and name of the model.", registry=self.registry
+        )
+        ProcessCollector(registry=self.registry)  # memory, processor time, file descriptors
 
     def watch_queue(self, oldest: Age, running: Age) -> None:
         """Report the ages of a queue's oldest text and running batch; of several, the largest."""

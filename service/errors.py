@@ -53,17 +53,21 @@ class ServiceError(TurnwiseError):
 
     def __init__(self, detail: str, errors: Sequence[FieldError] = ()) -> None:
         super().__init__(detail)
-        self.detail, self.errors = detail, tuple(errors)
+        self.detail = detail
+        self.errors = tuple(errors)
 
 
 class InvalidRequest(ServiceError):
     """Errors of fields, by their paths in the value; the API adds the place: "body" or "query"."""
 
-    status, slug, title = 422, "invalid-request", "Invalid request"
+    status = 422
+    slug = "invalid-request"
+    title = "Invalid request"
 
     def __init__(self, errors: Sequence[FieldError], note: str = "") -> None:
         """Take at least one field; the detail names the first one and ends with the note."""
-        path, msg = ".".join(map(str, errors[0].loc)), errors[0].msg
+        path = ".".join(map(str, errors[0].loc))
+        msg = errors[0].msg
         super().__init__(f"{path}: {msg}{note}" if path else f"{msg}{note}", errors)
         self._note = note
 
@@ -79,140 +83,198 @@ class InvalidRequest(ServiceError):
 
 
 class IdempotencyMismatch(ServiceError):
-    status, slug, title = 422, "idempotency-mismatch", "Idempotency-Key used for another body"
+    status = 422
+    slug = "idempotency-mismatch"
+    title = "Idempotency-Key used for another body"
 
 
 class Malformed(ServiceError):
-    status, slug, title = 400, "malformed-request", "Not an HTTP request"
+    status = 400
+    slug = "malformed-request"
+    title = "Not an HTTP request"
 
 
 class Unauthenticated(ServiceError):
-    status, slug, title = 401, "unauthenticated", "API key missing, unknown or expired"
+    status = 401
+    slug = "unauthenticated"
+    title = "API key missing, unknown or expired"
 
 
 class Forbidden(ServiceError):
-    status, slug, title = 403, "forbidden", "API key lacks the scope"
+    status = 403
+    slug = "forbidden"
+    title = "API key lacks the scope"
 
 
 class NotFound(ServiceError):
-    status, slug, title = 404, "not-found", "Not found"
+    status = 404
+    slug = "not-found"
+    title = "Not found"
 
 
 class SessionNotFound(NotFound):
-    slug, title = "session-not-found", "Session not found"
+    slug = "session-not-found"
+    title = "Session not found"
 
 
 class TurnNotFound(NotFound):
-    slug, title = "turn-not-found", "Turn not found"
+    slug = "turn-not-found"
+    title = "Turn not found"
 
 
 class PoolNotFound(NotFound):
-    slug, title = "pool-not-found", "Pool not found"
+    slug = "pool-not-found"
+    title = "Pool not found"
 
 
 class CandidateNotFound(NotFound):
-    slug, title = "candidate-not-found", "Candidate not found"
+    slug = "candidate-not-found"
+    title = "Candidate not found"
 
 
 class MethodNotAllowed(ServiceError):
-    status, slug, title = 405, "method-not-allowed", "Method not allowed"
+    status = 405
+    slug = "method-not-allowed"
+    title = "Method not allowed"
 
 
 class BodyTooSlow(ServiceError):
-    status, slug, title = 408, "body-too-slow", "Body did not arrive in time"
+    status = 408
+    slug = "body-too-slow"
+    title = "Body did not arrive in time"
 
 
 class Conflict(ServiceError):
-    status, slug, title = 409, "conflict", "Conflict"
+    status = 409
+    slug = "conflict"
+    title = "Conflict"
 
 
 class TurnConflict(Conflict):
-    slug, title = "turn-conflict", "Not the next turn"
+    slug = "turn-conflict"
+    title = "Not the next turn"
 
 
 class SessionStarted(Conflict):
-    slug, title = "session-started", "Session has turns already"
+    slug = "session-started"
+    title = "Session has turns already"
 
 
 class SessionFull(Conflict):
-    slug, title = "session-full", "Session has reached its maximum number of turns"
+    slug = "session-full"
+    title = "Session has reached its maximum number of turns"
 
 
 class FeedbackFull(Conflict):
-    slug, title = "feedback-full", "Session has reached its maximum number of events"
+    slug = "feedback-full"
+    title = "Session has reached its maximum number of events"
 
 
 class PoolFull(Conflict):
-    slug, title = "pool-full", "Pool has reached its maximum size"
+    slug = "pool-full"
+    title = "Pool has reached its maximum size"
 
 
 class NamespaceFull(Conflict):
-    slug, title = "namespace-full", "Namespace has reached its limit"
+    slug = "namespace-full"
+    title = "Namespace has reached its limit"
 
 
 class BodyTooLarge(ServiceError):
-    status, slug, title = 413, "body-too-large", "Body too large"
+    status = 413
+    slug = "body-too-large"
+    title = "Body too large"
 
 
 class UnsupportedMedia(ServiceError):
-    status, slug, title = 415, "unsupported-media-type", "Content type not supported"
+    status = 415
+    slug = "unsupported-media-type"
+    title = "Content type not supported"
 
 
 class HostNotAllowed(ServiceError):
-    status, slug, title = 421, "host-not-allowed", "Host name not allowed"
+    status = 421
+    slug = "host-not-allowed"
+    title = "Host name not allowed"
 
 
 class Overloaded(ServiceError):
-    status, slug, title, retry_after = 429, "overloaded", "Too many requests waiting", 1
+    status = 429
+    slug = "overloaded"
+    title = "Too many requests waiting"
+    retry_after = 1
 
 
 class RequestRateExceeded(ServiceError):
-    status, slug, title, retry_after = 429, "request-rate-exceeded", "Too many requests a second", 1
+    status = 429
+    slug = "request-rate-exceeded"
+    title = "Too many requests a second"
+    retry_after = 1
 
 
 class TooManyUploads(ServiceError):
-    status, slug, title, retry_after = 429, "too-many-uploads", "Too many uploads at once", 5
+    status = 429
+    slug = "too-many-uploads"
+    title = "Too many uploads at once"
+    retry_after = 5
 
 
 class HeadTooLarge(ServiceError):
-    status, slug, title = 431, "head-too-large", "Headers too large"
+    status = 431
+    slug = "head-too-large"
+    title = "Headers too large"
 
 
 class EncoderFailed(ServiceError):
-    slug, title = "encoder-failed", "Encoder failed"
+    slug = "encoder-failed"
+    title = "Encoder failed"
 
 
 class Unavailable(ServiceError):
-    status, slug, title, retry_after = 503, "unavailable", "Not available now", 1
+    status = 503
+    slug = "unavailable"
+    title = "Not available now"
+    retry_after = 1
 
 
 class EncoderUnavailable(Unavailable):
-    slug, title = "encoder-unavailable", "Remote encoder not available"
+    slug = "encoder-unavailable"
+    title = "Remote encoder not available"
 
 
 class StateUnavailable(Unavailable):
-    slug, title = "state-unavailable", "Redis cannot be reached"
+    slug = "state-unavailable"
+    title = "Redis cannot be reached"
 
 
 class StoreUnavailable(Unavailable):
-    slug, title = "store-unavailable", "Candidate store cannot be reached"
+    slug = "store-unavailable"
+    title = "Candidate store cannot be reached"
 
 
 class PoolNotReady(Unavailable):
-    slug, title, retry_after = "pool-not-ready", "Pool is not ready", 5
+    slug = "pool-not-ready"
+    title = "Pool is not ready"
+    retry_after = 5
 
 
 class DeadlineExceeded(Unavailable):
-    slug, title = "deadline-exceeded", "Deadline exceeded"
+    slug = "deadline-exceeded"
+    title = "Deadline exceeded"
 
 
 class Draining(Unavailable):
-    slug, title, retry_after = "draining", "Service is stopping", 5
+    slug = "draining"
+    title = "Service is stopping"
+    retry_after = 5
 
 
 class NotReady(Unavailable):
-    slug, title = "not-ready", "Service is not ready"
+    slug = "not-ready"
+    title = "Service is not ready"
 
 
 class NotEnoughMemory(ServiceError):
-    status, slug, title = 507, "not-enough-memory", "Not enough memory"
+    status = 507
+    slug = "not-enough-memory"
+    title = "Not enough memory"

@@ -76,7 +76,8 @@ async def running_components(
         connected = partial(
             connect, redis_url, cluster=settings.redis_cluster, timeout=settings.redis_timeout
         )
-        redis, redis_of_pools = connected(), connected()
+        redis = connected()
+        redis_of_pools = connected()
         stack.push_async_callback(redis.aclose)
         stack.push_async_callback(redis_of_pools.aclose)
         encoder = await main_encoder(settings, metrics, stack)

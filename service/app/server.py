@@ -95,7 +95,9 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=math.ceil(settings.drain_timeout),
         )
         super().__init__(config)
-        self.app, self._settings, self._example = app, settings, example
+        self.app = app
+        self._settings = settings
+        self._example = example
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -121,7 +123,8 @@ class Server(uvicorn.Server):
 @contextmanager
 def _signals(server: Server) -> Iterator[None]:
     """Stop the server on SIGTERM and Ctrl-C; cancel its start if it does not serve yet."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
 
     def stop(number: int) -> None:

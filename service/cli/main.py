@@ -20,7 +20,8 @@ from turnwise.service.cli.pool import pool
 from turnwise.service.cli.serve import serve
 from turnwise.service.cli.session import session
 
-_SERVICE, _MODELS = "The service", "Models"
+_SERVICE = "The service"
+_MODELS = "Models"
 _EXTRAS = {
     "serve": "server",
     "doctor": "server",

@@ -26,10 +26,12 @@ class ManyValues(TyperCommand):
         """Repeat the option before each of its values, and let click parse the result."""
         repeatable = {name for p in self.params if getattr(p, "multiple", False) for name in p.opts}
         spread: list[str] = []
-        option, values = "", 0
+        option = ""
+        values = 0
         for arg in args:
             if arg.startswith("-"):
-                option, values = arg, 0
+                option = arg
+                values = 0
             else:
                 values += 1
                 if option in repeatable and values > 1:

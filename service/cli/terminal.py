@@ -11,7 +11,8 @@ from rich.table import Table
 from turnwise.models.data import Utterance, merge_runs
 from turnwise.service.client import Goal, ProblemError, Ranked, Selected, Session
 
-USER, BOT = "user", "bot"
+USER = "user"
+BOT = "bot"
 HELP = """\
 Write the user's turn. Then choose the bot's reply: type the number of a
 candidate, press Enter for the best one, or write a reply of your own.
@@ -25,8 +26,10 @@ class Chat:
     """Handles lines of input and prints the results."""
 
     def __init__(self, session: Session, console: Console, *, pool: str, top_k: int) -> None:
-        self._session, self._console = session, console
-        self._pool, self._top_k = pool, top_k
+        self._session = session
+        self._console = console
+        self._pool = pool
+        self._top_k = top_k
         self._goal = ""
         self._choices: Sequence[Selected | Ranked] = []
         self.speaker = USER
@@ -74,7 +77,8 @@ class Chat:
             line = choice.text
             self._note(f"{BOT}: {line}")
         self._session.turn(BOT, line)
-        self.speaker, self._choices = USER, []
+        self.speaker = USER
+        self._choices = []
 
     def _rank(self) -> None:
         """Show candidates for the current state of the session."""

@@ -159,7 +159,8 @@ class Batcher:
             metrics: Counts waiting texts by lane, and dropped ones.
             max_tokens: Limit for the tokens of a batch, padding included.
         """
-        self._metrics, self._max_tokens = metrics, max_tokens
+        self._metrics = metrics
+        self._max_tokens = max_tokens
         self._lines: dict[tuple[str, Priority], _Line] = {}
         self._batches = 0
         self._last_batch: dict[tuple[str, Lane], int] = {}
@@ -175,7 +176,9 @@ class Batcher:
 
         Namespaces alternate, so each other one counts with at most one text more than its own.
         """
-        ahead, others, own = Counter[Priority](), Counter[str](), 0
+        ahead = Counter[Priority]()
+        others = Counter[str]()
+        own = 0
         for line in self._lines.values():
             if line.priority.lane == priority.lane and line.namespace != namespace:
                 others[line.namespace] += line.size
@@ -246,7 +249,8 @@ class Batcher:
         """Return the lines in the order in which they go."""
 
         def place(line: _Line) -> tuple[int, int, Priority]:
-            lane, last = line.priority.lane, self._last_batch
+            lane = line.priority.lane
+            last = self._last_batch
             return _URGENCY.index(lane), last.get((line.namespace, lane), 0), line.priority
 
         return sorted(self._lines.values(), key=place)
@@ -271,7 +275,8 @@ class Batcher:
         if not line.tokenized:
             return []
         first = line.tokenized[0]
-        batch, length = [first], len(first.tokens)
+        batch = [first]
+        length = len(first.tokens)
         longest = length
         for text in self._by_length(line, length):
             longest = max(longest, len(text.tokens))

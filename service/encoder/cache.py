@@ -43,10 +43,15 @@ class CachedEncoder:
             metrics: Counts hits.
             size: Greatest number of vectors.
         """
-        self._queue, self._encoder, self._metrics, self._size = queue, encoder, metrics, size
+        self._queue = queue
+        self._encoder = encoder
+        self._metrics = metrics
+        self._size = size
         self._known: OrderedDict[bytes, Float32] = OrderedDict()
-        self.fingerprint, self.dimension = encoder.fingerprint, encoder.dimension
-        self.name, self.kind = encoder.name, encoder.kind
+        self.fingerprint = encoder.fingerprint
+        self.dimension = encoder.dimension
+        self.name = encoder.name
+        self.kind = encoder.kind
         self.aggregation: Aggregation = encoder.aggregation
         self.calibration: Calibration | None = encoder.calibration
         self.fusion = encoder.fusion

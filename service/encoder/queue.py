@@ -86,8 +86,10 @@ class EncoderQueue:
             batch_tokens: Limit for the tokens of a batch, padding included.
             max_wait: Seconds. A text that is expected to wait longer is rejected at once.
         """
-        self._encoder, self._metrics = encoder, metrics
-        self._limit, self._max_wait = limit, max_wait
+        self._encoder = encoder
+        self._metrics = metrics
+        self._limit = limit
+        self._max_wait = max_wait
         self._paces = dict.fromkeys(Priority, _Pace()) | {Priority.RERANK: _Pace()}
         self._remote = encoder.device == REMOTE
         tokens = min(batch_tokens, CPU_TOKENS) if encoder.device == "cpu" else batch_tokens

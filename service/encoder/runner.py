@@ -26,7 +26,8 @@ class BatchRunner:
     """Runs one batch at a time, and records whether the encoder works."""
 
     def __init__(self, encoder: Model, metrics: Metrics) -> None:
-        self._encoder, self._metrics = encoder, metrics
+        self._encoder = encoder
+        self._metrics = metrics
         self._failures = 0
         self._probe: list[Sized] = []
 
@@ -87,7 +88,8 @@ class BatchRunner:
             self.probe()
 
     def _encode(self, batch: Batch) -> None:
-        request, tokens = batch[0].request, [text.tokens for text in batch]
+        request = batch[0].request
+        tokens = [text.tokens for text in batch]
         attributes = {
             "turnwise.lane": request.priority.lane,
             "turnwise.batch.texts": len(tokens),

@@ -107,7 +107,8 @@ def _persistence(subject: str, info: Info) -> Finding:
 
 
 def _memory(subject: str, info: Info) -> Finding:
-    used, most = info["used_memory"], info.get("maxmemory", 0)
+    used = info["used_memory"]
+    most = info.get("maxmemory", 0)
     found = f"{used / 2**20:.0f} MB used" + (f" of {most / 2**20:.0f}" if most else "")
     if most and used > _FULL * most:
         return Finding(subject, "warn", found, "raise maxmemory: writes fail when it is full")

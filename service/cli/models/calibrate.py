@@ -81,7 +81,8 @@ def calibrate(
     dialogues = read(data, limit)
     with connected(url, key) as client:
         limits = client.version().limits
-        chars, turns = int(limits["max_text_chars"]), int(limits["max_turns"])
+        chars = int(limits["max_text_chars"])
+        turns = int(limits["max_turns"])
         replies = find_replies(dialogues, responder, chars, turns)
         current = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)
         if current.slope == 0:

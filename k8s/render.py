@@ -25,11 +25,11 @@ def main(folder: Path = HERE) -> None:
     with helm_python.Chart.load(HERE / "chart") as chart:
         base = chart.render(name="turnwise")
         components = chart.render(on, name="turnwise")
-    for place, names in FOLDERS.items():
-        rendered = base if place == "base" else components
+    for subfolder, names in FOLDERS.items():
+        rendered = base if subfolder == "base" else components
         for name in names:
             text = RELEASE.sub("", rendered[f"turnwise/templates/{name}.yaml"]).strip()
-            path = folder / place / f"{name}.yaml"
+            path = folder / subfolder / f"{name}.yaml"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{HEADER}{re.sub(r' +$', '', text, flags=re.M)}\n", encoding="utf-8")
 

@@ -58,7 +58,7 @@ class ServiceError(TurnwiseError):
 
 
 class InvalidRequest(ServiceError):
-    """Errors of fields, by their paths in the value; the API adds the place: "body" or "query"."""
+    """Errors of fields, by their paths in the value; the API adds the part: "body" or "query"."""
 
     status = 422
     slug = "invalid-request"
@@ -76,9 +76,9 @@ class InvalidRequest(ServiceError):
         """Return the error of one field."""
         return cls([FieldError(loc, msg)])
 
-    def within(self, place: str) -> Self:
+    def within(self, part: str) -> Self:
         """Return the error with "body" or "query" before each path."""
-        errors = [FieldError((place, *error.loc), error.msg) for error in self.errors]
+        errors = [FieldError((part, *error.loc), error.msg) for error in self.errors]
         return type(self)(errors, self._note)
 
 

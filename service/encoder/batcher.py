@@ -113,7 +113,8 @@ class TokenizedText:
     """The tokens of one text of a request."""
 
     request: EncodingRequest
-    place: int
+    index: int
+    """The index of the text in its request."""
     tokens: Sized
 
 
@@ -248,12 +249,12 @@ class Batcher:
     def _in_order(self) -> list[_Line]:
         """Return the lines in the order in which they go."""
 
-        def place(line: _Line) -> tuple[int, int, Priority]:
+        def order(line: _Line) -> tuple[int, int, Priority]:
             lane = line.priority.lane
-            last = self._last_batch
-            return _URGENCY.index(lane), last.get((line.namespace, lane), 0), line.priority
+            last = self._last_batch.get((line.namespace, lane), 0)
+            return _URGENCY.index(lane), last, line.priority
 
-        return sorted(self._lines.values(), key=place)
+        return sorted(self._lines.values(), key=order)
 
     def _next_slice(self, line: _Line) -> TextSlice | None:
         while line.slices:

@@ -87,9 +87,9 @@ class CachedEncoder:
         """
         keys = [_key(f"{item.role} {item.relation}\n{item.text}") for item in items]
         known = self._recalled(keys)
-        places = [place for place, key in enumerate(keys) if key not in known]
-        estimated = await self._by_heads(after[places], [items[place] for place in places])
-        new = {keys[place]: vector.copy() for place, vector in zip(places, estimated, strict=True)}
+        missing = [index for index, key in enumerate(keys) if key not in known]
+        estimated = await self._by_heads(after[missing], [items[index] for index in missing])
+        new = {keys[index]: vector.copy() for index, vector in zip(missing, estimated, strict=True)}
         self._remember(new)
         known |= new
         return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)

@@ -99,9 +99,9 @@ class BatchRunner:
             rows = self._forward(request.model, tokens)
         for text, row in zip(batch, rows, strict=True):
             request = text.request
-            request.vectors[text.place] = row
+            request.vectors[text.index] = row
             request.encoded += 1
-            item = request.texts[text.place]
+            item = request.texts[text.index]
             if request.model is self._encoder:
                 role = item.role if isinstance(item, RoleText) else ANY_ROLE
                 self._metrics.encoded_texts.labels(role, request.priority.lane).inc()

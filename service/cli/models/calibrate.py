@@ -154,9 +154,9 @@ def find_replies(
         except ValidationError as error:
             raise TurnwiseError(f"dialogue '{dialogue.id}', {first_error(error)}") from None
         replies += [
-            _Reply(turns[max(0, place - longest) : place], turn.text, number)
-            for place, turn in enumerate(turns)
-            if place and turn.speaker == RESPONDER
+            _Reply(turns[max(0, index - longest) : index], turn.text, number)
+            for index, turn in enumerate(turns)
+            if index and turn.speaker == RESPONDER
         ]
     if not replies:
         speakers = sorted({said.speaker for each in dialogues for said in each.utterances})

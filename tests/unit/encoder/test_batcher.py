@@ -61,7 +61,7 @@ def batches(batcher: Batcher) -> Iterator[Batch]:
 
 
 def texts(batch: Batch) -> list[str]:
-    return [entry.request.texts[entry.place].text for entry in batch]
+    return [entry.request.texts[entry.index].text for entry in batch]
 
 
 def dropped(metrics: Metrics, reason: str) -> float:
@@ -76,7 +76,7 @@ def test_every_text_is_in_one_batch(lengths: list[list[int]]) -> None:
         for n, of_one in enumerate(lengths)
     ]
     add_tokenized(batcher, *requests)
-    taken = [(entry.request, entry.place) for batch in batches(batcher) for entry in batch]
+    taken = [(entry.request, entry.index) for batch in batches(batcher) for entry in batch]
     assert len(taken) == len(set(taken)) == sum(map(len, lengths))
     assert batcher.size == 0
 
@@ -87,10 +87,10 @@ def test_the_oldest_is_in_every_batch_and_the_budget_holds(lengths: list[int]) -
     add_tokenized(batcher, asked(*("x" * length for length in lengths)))
     left = list(range(len(lengths)))
     for batch in batches(batcher):
-        places = [entry.place for entry in batch]
-        assert left[0] in places
-        assert len(places) == 1 or len(places) * max(lengths[p] for p in places) <= BUDGET
-        left = [place for place in left if place not in places]
+        taken = [entry.index for entry in batch]
+        assert left[0] in taken
+        assert len(taken) == 1 or len(taken) * max(lengths[index] for index in taken) <= BUDGET
+        left = [index for index in left if index not in taken]
     assert not left
 
 

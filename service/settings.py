@@ -84,7 +84,7 @@ class Limits(BaseSettings):
     """Bytes of a namespace's candidates in memory, vectors included; by default any number."""
 
 
-def excess(count: int, most: int, unit: str) -> str:
+def describe_excess(count: int, most: int, unit: str) -> str:
     """Return what is wrong with something that exceeds a limit, in one wording for all of them."""
     return f"{count} {unit} are more than the limit of {most}"
 

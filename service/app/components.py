@@ -80,7 +80,7 @@ async def running_components(
         redis_of_pools = connected()
         stack.push_async_callback(redis.aclose)
         stack.push_async_callback(redis_of_pools.aclose)
-        encoder = await main_encoder(settings, metrics, stack)
+        encoder = await load_main_encoder(settings, metrics, stack)
         queues = [await start_queue(settings, encoder, metrics, stack)]
         cached = CachedEncoder(queues[0], encoder, metrics, size=_VECTOR_CACHE)
         encoders: dict[EncoderName, PoolEncoder] = {"default": RunningQueries(cached)}
@@ -137,14 +137,14 @@ async def start_queue(
     return queue
 
 
-async def main_encoder(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Encoder:
+async def load_main_encoder(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Encoder:
     """Return the encoder of the settings, here or remote, and name it in the metrics.
 
     The stack closes it.
     """
     encoder: Encoder
     if settings.encoder_url:
-        encoder = remote = remote_encoder(settings, settings.encoder_url, metrics)
+        encoder = remote = make_remote_encoder(settings, settings.encoder_url, metrics)
         stack.callback(remote.close)
         await asyncio.to_thread(remote.verify, _START_SECONDS)
     else:
@@ -167,7 +167,7 @@ async def _start_pairwise(
     return Pairwise(model, cached, timeout=settings.request_timeout), queue
 
 
-def remote_encoder(settings: Settings, url: str, metrics: Metrics) -> RemoteEncoder:
+def make_remote_encoder(settings: Settings, url: str, metrics: Metrics) -> RemoteEncoder:
     """Return the encoder at the URL; nothing is called yet.
 
     Raises:

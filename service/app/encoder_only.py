@@ -11,7 +11,7 @@ from turnwise.service.api.access.admission import Admission
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.api.routes import embeddings, ops
 from turnwise.service.api.services import EncoderServices
-from turnwise.service.app.components import main_encoder, start_queue
+from turnwise.service.app.components import load_main_encoder, start_queue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
 
@@ -30,7 +30,7 @@ def create_encoder_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             keys = ApiKeys(settings, metrics)
-            encoder = await main_encoder(settings, metrics, stack)
+            encoder = await load_main_encoder(settings, metrics, stack)
             queue = await start_queue(settings, encoder, metrics, stack)
             following = asyncio.create_task(keys.follow())
             stack.callback(following.cancel)

@@ -40,25 +40,25 @@ class ManyValues(TyperCommand):
         return super().parse_args(ctx, spread)
 
 
-def nearest(path: Path) -> Path:
+def find_nearest(path: Path) -> Path:
     """Return the path if it exists, else its nearest parent that exists."""
     whole = path.absolute()
     return next(part for part in (whole, *whole.parents) if part.exists())
 
 
-def writable(path: Path) -> bool:
+def is_writable(path: Path) -> bool:
     """Return whether a path is a writable folder."""
     return path.is_dir() and os.access(path, os.W_OK)
 
 
-def can_draw(folder: Path | None) -> Path | None:
+def check_drawable(folder: Path | None) -> Path | None:
     """Check early that pictures can be drawn and written to the folder; return the folder."""
     require("matplotlib")
     _check_folder(folder or RUNS)
     return folder
 
 
-def can_write(file: Path | None) -> Path | None:
+def check_writable(file: Path | None) -> Path | None:
     """Check early that the file can be written; return the file."""
     if file:
         _check_folder(file.parent)
@@ -68,8 +68,8 @@ def can_write(file: Path | None) -> Path | None:
 
 
 def _check_folder(folder: Path) -> None:
-    there = nearest(folder)
-    if not writable(there):
+    there = find_nearest(folder)
+    if not is_writable(there):
         raise typer.BadParameter(f"'{there}' is not a writable folder")
 
 
@@ -78,7 +78,7 @@ Data = Annotated[list[Path], typer.Option("--data", help=DATA_HELP, metavar="FIL
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Read only the first N dialogues or examples.")
 ]
-Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=can_write)]
+Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=check_writable)]
 
 
 def read(files: Iterable[Path], limit: int | None = None) -> "list[Dialogue]":

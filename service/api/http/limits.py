@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sized
 from pydantic import BaseModel
 
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.settings import Limits, excess
+from turnwise.service.settings import Limits, describe_excess
 from turnwise.service.wire.problems import FieldError, Loc
 
 ITEMS = {
@@ -54,7 +54,7 @@ def check_counts(limits: Limits, body: object) -> None:
     for name, value in body.items():
         most = getattr(limits, ITEMS[name]) if name in ITEMS else left
         if isinstance(value, list) and len(value) > most:
-            raise InvalidRequest.field(excess(len(value), most, "items"), name)
+            raise InvalidRequest.field(describe_excess(len(value), most, "items"), name)
         left = _left_after(value, left)
         if left < 0:
             raise InvalidRequest.field("has more values than a request may have", name)
@@ -94,4 +94,4 @@ def _violations(limits: Limits, name: str, value: object, loc: Loc) -> Iterator[
 
 def _too_long(value: Sized, most: int, unit: str, loc: Loc) -> Iterator[FieldError]:
     if len(value) > most:
-        yield FieldError(loc, excess(len(value), most, unit))
+        yield FieldError(loc, describe_excess(len(value), most, unit))

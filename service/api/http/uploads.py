@@ -24,7 +24,7 @@ from turnwise.service.errors import (
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.encoding import Progress
 from turnwise.service.pools.memory.free_memory import Memory
-from turnwise.service.settings import Limits, excess
+from turnwise.service.settings import Limits, describe_excess
 from turnwise.service.wire.pools import NDJSON, Edited, UploadedCandidate, UploadStep
 from turnwise.service.wire.problems import FieldError, Loc, Problem
 
@@ -166,7 +166,7 @@ class _Upload:
             return
         most = self.limits.max_metadata_bytes
         if size > most:
-            self._fail(FieldError(loc, excess(size, most, "bytes")))
+            self._fail(FieldError(loc, describe_excess(size, most, "bytes")))
 
     def _fail(self, *errors: FieldError) -> None:
         self._errors.extend(errors)

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.roles import Relation, Role, RoleText
-from turnwise.service.app.components import load_encoder, remote_encoder
+from turnwise.service.app.components import load_encoder, make_remote_encoder
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.doctor.host import examine_device, examine_port, examine_settings
 from turnwise.service.cli.doctor.pools import examine_pools
@@ -77,7 +77,7 @@ def _encoder(settings: Settings, stack: ExitStack) -> Encoder:
     """Return the encoder; a remote one computes what the card of the model states."""
     if settings.encoder_url is None:
         return load_encoder(settings, settings.model)
-    encoder = remote_encoder(settings, settings.encoder_url, Metrics())
+    encoder = make_remote_encoder(settings, settings.encoder_url, Metrics())
     stack.callback(encoder.close)
     encoder.verify()
     return encoder

@@ -11,7 +11,7 @@ from turnwise.models.cores import has_gpu, usable_cores
 from turnwise.models.errors import DataError
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.cli.doctor import Finding
-from turnwise.service.cli.options import nearest, writable
+from turnwise.service.cli.options import find_nearest, is_writable
 from turnwise.service.client import Client, ClientError, UnavailableError
 from turnwise.service.journal import load_hook
 from turnwise.service.observe.metrics import Metrics
@@ -103,8 +103,8 @@ def _exposure(settings: Settings) -> Finding:
 
 
 def _folder(folder: Path, *, private_redis: bool) -> Finding:
-    there = nearest(folder)
-    if not writable(there):
+    there = find_nearest(folder)
+    if not is_writable(there):
         found = f"{there} is not writable"
         if private_redis:
             return Finding("data folder", "fail", found, "set TURNWISE_DATA_DIR to another folder")
@@ -134,7 +134,7 @@ def _model_folder(subject: str, folder: Path) -> Finding:
 
 
 def _journal(folder: Path, redact: str | None) -> Finding:
-    if not writable(nearest(folder)):
+    if not is_writable(find_nearest(folder)):
         advice = "set TURNWISE_JOURNAL to another folder"
         return Finding("journal", "fail", f"{folder} is not writable", advice)
     try:

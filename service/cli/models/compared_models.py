@@ -49,7 +49,7 @@ Arithmetic = Annotated[
 ]
 
 
-def encoders(
+def load_encoders(
     models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder]":
     """Load the base and the models, by their names in the table."""
@@ -61,7 +61,7 @@ def encoders(
     return _with_base(models, base, lambda name: UtteranceEncoder(name, precision=precision))
 
 
-def encoders_and_rerankers(
+def load_encoders_and_rerankers(
     models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder | PairwiseModel | IoI]":
     """Load the base and the models; folders of re-rankers are models as well."""
@@ -82,20 +82,22 @@ def encoders_and_rerankers(
     return _with_base(models, base, load)
 
 
-def encoders_and_pairwise(
+def load_encoders_and_pairwise(
     models: list[str] | None, base: str, precision: "Precision"
 ) -> "dict[str, UtteranceEncoder | PairwiseModel]":
     """Load the base and the models, all of which must have vectors."""
     from turnwise.models.rerankers.ioi.model import IoI  # noqa: PLC0415
 
-    loaded = encoders_and_rerankers(models, base, precision)
+    loaded = load_encoders_and_rerankers(models, base, precision)
     vectors = {name: model for name, model in loaded.items() if not isinstance(model, IoI)}
     if without := loaded.keys() - vectors.keys():
         raise typer.BadParameter(f"an IoI network has no vectors to compare: {', '.join(without)}")
     return vectors
 
 
-def by_name(names: Iterable[str], load: Callable[[str], M], taken: Collection[str]) -> dict[str, M]:
+def load_by_name(
+    names: Iterable[str], load: Callable[[str], M], taken: Collection[str]
+) -> dict[str, M]:
     """Load each model once. Its key is its name; if that is taken, its argument or its path."""
     loaded: dict[str, M] = {}
     for name in dict.fromkeys(names):
@@ -110,10 +112,10 @@ def _with_base(models: list[str] | None, base: str, load: Callable[[str], M]) ->
         raise typer.BadParameter("--model: a name is empty")
     loaded = {"base": load(base)} if base and _has_base(base, "compares no base") else {}
     others = (name for name in models or [str(DEFAULT_MODEL)] if name != base)
-    return loaded | by_name(others, load, {"base"})
+    return loaded | load_by_name(others, load, {"base"})
 
 
-def default_retriever() -> str:
+def find_retriever() -> str:
     """Return the encoder that retrieves candidates: the default base, else the shipped model."""
     without = "retrieves candidates by the shipped model"
     return BASE if _has_base(BASE, without) else str(DEFAULT_MODEL)

@@ -24,11 +24,11 @@ from turnwise.service.cli.models.compared_models import (
     Arithmetic,
     Base,
     Models,
-    by_name,
-    default_retriever,
-    encoders,
-    encoders_and_pairwise,
-    encoders_and_rerankers,
+    find_retriever,
+    load_by_name,
+    load_encoders,
+    load_encoders_and_pairwise,
+    load_encoders_and_rerankers,
 )
 from turnwise.service.cli.options import (
     DATA_HELP,
@@ -37,8 +37,8 @@ from turnwise.service.cli.options import (
     Limit,
     ManyValues,
     Written,
-    can_draw,
-    can_write,
+    check_drawable,
+    check_writable,
     read,
 )
 from turnwise.service.cli.progress import SystemProgress
@@ -59,7 +59,7 @@ JsonLines = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        help="Folder for the results.", show_default="runs/evaluate-TASK", callback=can_draw
+        help="Folder for the results.", show_default="runs/evaluate-TASK", callback=check_drawable
     ),
 ]
 
@@ -87,7 +87,7 @@ def next_utterance(
     from turnwise.models.evaluation.split import LENGTHS  # noqa: PLC0415
 
     dialogues = read(data, limit)
-    models = encoders_and_pairwise(model, base, precision)
+    models = load_encoders_and_pairwise(model, base, precision)
     _warn_of_long_texts(models, data, dialogues, LENGTHS)
     with naming(data):
         rows = evaluate_next_utterance(models, dialogues)
@@ -120,7 +120,9 @@ def short_term(
     ] = None,
     save_candidates: Annotated[
         Path | None,
-        typer.Option(help="File to write the examples to, for --candidates.", callback=can_write),
+        typer.Option(
+            help="File to write the examples to, for --candidates.", callback=check_writable
+        ),
     ] = None,
     history: Annotated[list[int], typer.Option(min=1, help="Lengths of contexts.")] = _HISTORIES,
     distance: Annotated[list[int], typer.Option(min=1, help="Goal distances.")] = _DISTANCES,
@@ -140,7 +142,7 @@ def short_term(
         raise typer.BadParameter("give either --data or --candidates")
     if candidates and (generator or retriever):
         raise typer.BadParameter("--candidates takes no --generator and no --retriever")
-    loaded = encoders(model, base, precision)
+    loaded = load_encoders(model, base, precision)
     note = ""
     if candidates:
         examples = task.read_examples(candidates, limit)
@@ -152,7 +154,7 @@ def short_term(
             note = f"Candidates were sampled from {generator}."
             propose = sampled_replies(generator)
         else:
-            retriever = retriever or default_retriever()
+            retriever = retriever or find_retriever()
             note = f"Candidates were retrieved by {retriever}."
             known = loaded.get("base") if retriever == base else None
             encoder = known or UtteranceEncoder(retriever, precision=precision)
@@ -185,11 +187,11 @@ def long_term(
     """Put three goals into the order in which the dialogue reached them."""
     from turnwise.models.evaluation import long_term as task  # noqa: PLC0415 - loads torch
 
-    settings = [task.Setting(*_whole_numbers(text)) for text in setting]
+    settings = [task.Setting(*_read_whole_numbers(text)) for text in setting]
     dialogues = read(data, limit)
     with naming(data):
         goal_sets = task.make_goal_sets(dialogues, settings)
-    loaded = encoders(model, base, precision)
+    loaded = load_encoders(model, base, precision)
     _warn_of_long_texts(loaded, data, dialogues, {each.context for each in settings})
     rows = task.evaluate_long_term(loaded, goal_sets)
     counts = Counter(str(goals.setting) for goals in goal_sets)
@@ -197,7 +199,7 @@ def long_term(
     report("long-term", data, rows, out, note)
 
 
-def _whole_numbers(text: str) -> tuple[int, int, int]:
+def _read_whole_numbers(text: str) -> tuple[int, int, int]:
     try:
         context, distance, first_in = map(int, text.split(","))
     except ValueError:
@@ -232,8 +234,8 @@ def ranking(
             "candidates are right, or none",
             err=True,
         )
-    models: dict[str, Model] = {**encoders_and_rerankers(model, base, precision)}
-    models |= by_name(cross_encoder or [], CrossEncoder, models)
+    models: dict[str, Model] = {**load_encoders_and_rerankers(model, base, precision)}
+    models |= load_by_name(cross_encoder or [], CrossEncoder, models)
     with SystemProgress() as progress:
         rows = list(task.evaluate_ranking(models, examples, progress))
     report("ranking", data, rows, out)
@@ -254,7 +256,7 @@ def journal(
     from turnwise.models.evaluation.ranking import evaluate_ranking  # noqa: PLC0415 - loads torch
 
     choices = read_choices(data, limit)
-    models = encoders_and_rerankers(model, base, precision)
+    models = load_encoders_and_rerankers(model, base, precision)
     with SystemProgress() as progress:
         rows = list(evaluate_ranking({**models}, choices, progress, [as_offered(choices)]))
     report("journal", data, rows, out)
@@ -324,7 +326,7 @@ def confidence(
     from turnwise.models.evaluation import confidence as task  # noqa: PLC0415 - loads torch
 
     dialogues = read(data, limit)
-    models = encoders(model, "", precision)
+    models = load_encoders(model, "", precision)
     more = task.texts_of(read(pool or []))
     with naming(data):
         rows = list(task.evaluate_confidence(models, dialogues, more, size, contexts))
@@ -353,7 +355,7 @@ def answers(
 
     pool = task.read_answers(data)
     questions = task.read_questions(outside or [])
-    models = encoders(model, "", precision)
+    models = load_encoders(model, "", precision)
     with naming(data):
         rows = list(task.evaluate_answers(models, pool, questions, examples, covered))
     note = (
@@ -379,7 +381,7 @@ def similarity(
     pairs = task.read_pairs(data, limit)
     with naming(data):
         task.check_scores(pairs)
-    loaded = encoders_and_pairwise(model, base, precision)
+    loaded = load_encoders_and_pairwise(model, base, precision)
     warn_of_truncation(loaded, task.texts_of_examples(pairs))
     report("similarity", data, list(task.evaluate_similarity(loaded, pairs)), out)
 
@@ -407,8 +409,8 @@ def multiple_choice(
     from turnwise.models.evaluation.truncation import warn_of_truncation  # noqa: PLC0415
 
     questions = task.read_questions(data, limit)
-    loaded = encoders_and_pairwise(model, base, precision)
-    asked = by_name(language_model or [], LanguageModel, loaded)
+    loaded = load_encoders_and_pairwise(model, base, precision)
+    asked = load_by_name(language_model or [], LanguageModel, loaded)
     warn_of_truncation(loaded, task.texts_of_examples(questions))
     rows = chain(
         task.evaluate_choices(loaded, questions),
@@ -428,9 +430,9 @@ def heat_map(
     dialogue: Annotated[
         list[str] | None, typer.Option(help="Ids of dialogues; by default the first one.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the pictures.", callback=can_draw)] = Path(
-        "runs/heat-maps"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the pictures.", callback=check_drawable)
+    ] = Path("runs/heat-maps"),
 ) -> None:
     """Draw how well each utterance of a dialogue follows each of its contexts."""
     from turnwise.models.evaluation.report import draw_heat_map  # noqa: PLC0415 - loads torch

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from turnwise.service.cli.options import can_draw
+from turnwise.service.cli.options import check_drawable
 from turnwise.service.cli.progress import TrainingProgress
 
 
@@ -22,7 +22,9 @@ def train(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the run.", show_default="runs/CONFIG", callback=can_draw),
+        typer.Option(
+            help="Folder for the run.", show_default="runs/CONFIG", callback=check_drawable
+        ),
     ] = None,
     small: Annotated[
         bool, typer.Option("--small", help="Use the values of the table `small`: a run of minutes.")

@@ -26,7 +26,7 @@ from pyarrow import parquet
 from turnwise.models.data import open_text, read_jsonl
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.service.pools.candidate import Candidate, sorted_json
-from turnwise.service.settings import Limits, excess
+from turnwise.service.settings import Limits, describe_excess
 from turnwise.service.wire.pools import read_candidate
 
 PART = 10_000
@@ -179,10 +179,10 @@ def _row(fields: dict[str, Any], file: str, line: int | None) -> Row:
     texts = [("text", read.text), *(("examples", example) for example in read.examples)]
     for field, text in texts:
         if len(text) > Limits.max_text_chars:
-            raise row.error(excess(len(text), Limits.max_text_chars, "characters"), field)
+            raise row.error(describe_excess(len(text), Limits.max_text_chars, "characters"), field)
     size = len(json.dumps(read.metadata, ensure_ascii=False).encode()) if read.metadata else 0
     if size > Limits.max_metadata_bytes:
-        raise row.error(excess(size, Limits.max_metadata_bytes, "bytes"), "metadata")
+        raise row.error(describe_excess(size, Limits.max_metadata_bytes, "bytes"), "metadata")
     return row
 
 

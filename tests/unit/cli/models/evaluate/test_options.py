@@ -12,7 +12,7 @@ from turnwise.models.errors import DataError, ModelError, naming
 from turnwise.models.evaluation.report import Row
 from turnwise.service.cli.main import app
 from turnwise.service.cli.models import compared_models
-from turnwise.service.cli.models.compared_models import by_name, encoders
+from turnwise.service.cli.models.compared_models import load_by_name, load_encoders
 from turnwise.service.cli.models.evaluate import report
 from turnwise.service.cli.options import read
 
@@ -24,14 +24,16 @@ class Model:
 
 def test_models_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    loaded = by_name(["old/shop", "shop", "base"], lambda name: Model(Path(name).name), {"base"})
+    loaded = load_by_name(
+        ["old/shop", "shop", "base"], lambda name: Model(Path(name).name), {"base"}
+    )
     assert list(loaded) == ["shop", str(tmp_path / "shop"), str(tmp_path / "base")]
 
 
 def test_the_base_alone_is_called_so(tmp_path: Path, triple: str) -> None:
     stage = tmp_path / "base" / "model"  # where training leaves the first of several stages
     shutil.copytree(triple, stage)
-    assert list(encoders([str(stage)], "", "float32")) == [str(stage)]
+    assert list(load_encoders([str(stage)], "", "float32")) == [str(stage)]
 
 
 def test_a_table_shows_names_with_brackets(

@@ -30,12 +30,18 @@ _REDIS = re.compile(r"(rediss?|unix)://|rediss?\+sentinel://[^/]+/[^/?]+")
 _OF_CLIENTS = {"TURNWISE_URL", "TURNWISE_KEY"}
 """Variables of the commands that talk to a running service."""
 _REMOVED = {
-    f"TURNWISE_{name}"
-    for name in (
-        "BATCH_TOKENS", "MAX_BODY_BYTES", "MAX_CANDIDATES", "MAX_GOALS", "MAX_METADATA_BYTES",
-        "MAX_TEXT_CHARS", "MAX_TOP_K", "QUEUE_LIMIT", "QUEUE_SECONDS", "SHORT_LIST", "VECTOR_CACHE",
-    )
-}  # fmt: skip
+    "TURNWISE_BATCH_TOKENS",
+    "TURNWISE_MAX_BODY_BYTES",
+    "TURNWISE_MAX_CANDIDATES",
+    "TURNWISE_MAX_GOALS",
+    "TURNWISE_MAX_METADATA_BYTES",
+    "TURNWISE_MAX_TEXT_CHARS",
+    "TURNWISE_MAX_TOP_K",
+    "TURNWISE_QUEUE_LIMIT",
+    "TURNWISE_QUEUE_SECONDS",
+    "TURNWISE_SHORT_LIST",
+    "TURNWISE_VECTOR_CACHE",
+}
 """Settings that became constants: this release ignores them, the next one rejects them."""
 
 

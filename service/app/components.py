@@ -106,8 +106,16 @@ async def running_components(
         stack.push_async_callback(followed.close)
         pools = Pools(followed, metrics, max_pools=settings.max_pools)
         yield Components(
-            redis, redis_of_pools, encoder, tuple(queues), cached, followed, pools, pairwise, store
-        )  # fmt: skip
+            redis=redis,
+            redis_of_pools=redis_of_pools,
+            encoder=encoder,
+            queues=tuple(queues),
+            cached=cached,
+            followed_pools=followed,
+            pools=pools,
+            pairwise=pairwise,
+            store=store,
+        )
 
 
 @asynccontextmanager

@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # loads torch
 
 DEFAULT_POOL = "default"
 SHORT_LIST = 100
-"""Retrieved candidates that MaxSim or a re-ranker orders anew."""
+"""Retrieved candidates that MaxSim or a re-ranker orders again."""
 
 _log = logging.getLogger("turnwise")
 
@@ -69,7 +69,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
     """Start the components, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
         keys = ApiKeys(settings, metrics)
-        journal = _journal(settings, metrics)
+        journal = _begin_journal(settings, metrics)
         if journal:
             stack.push_async_callback(asyncio.to_thread, journal.close)
         url = settings.redis_url
@@ -89,7 +89,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         stack.push_async_callback(reranking.close)
         planner = OneByOne("planner", metrics, settings.request_timeout)
         stack.push_async_callback(planner.close)
-        services = _services(
+        services = _make_services(
             settings,
             metrics,
             keys,
@@ -107,7 +107,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         yield services
 
 
-def _journal(settings: Settings, metrics: Metrics) -> Journal | None:
+def _begin_journal(settings: Settings, metrics: Metrics) -> Journal | None:
     """Begin the journal of the settings.
 
     Raises:
@@ -138,7 +138,83 @@ def load_reranker(settings: Settings) -> "IoI | CrossEncoder | None":
     return model
 
 
-def _services(
+class _UseCases:
+    """Makes the use cases of running components from the parts that they share."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        components: Components,
+        reranking: Reranking,
+        journal: Journal | None,
+    ) -> None:
+        encoder = components.cached
+        self._settings = settings
+        self._metrics = metrics
+        self._components = components
+        self._encoder = encoder
+        self._pools = components.pools
+        self._reranking = reranking
+        self._journal = journal
+        self._store = SessionStore(
+            components.redis,
+            metrics,
+            fingerprint=encoder.fingerprint,
+            dimension=encoder.dimension,
+            ttl=settings.session_ttl,
+            paired=encoder.kind.paired,
+            max_sessions=settings.max_sessions,
+        )
+        self._contexts = Contexts(self._store, encoder, timeout=settings.request_timeout)
+        confidence = Confidence(
+            encoder.calibration, encoder.example_calibration, encoder.aggregation
+        )
+        self._pipeline = Pipeline(reranking, components.pairwise, confidence, encoder.fusion)
+
+    def make_turns(self) -> Turns:
+        return Turns(
+            sessions=self._store,
+            contexts=self._contexts,
+            pools=self._pools,
+            encoder=self._encoder,
+            pipeline=self._pipeline,
+            idle=IdleEncoding(self._store, self._encoder),
+            metrics=self._metrics,
+            journal=self._journal,
+            max_turns=self._settings.max_turns,
+            timeout=self._settings.request_timeout,
+        )
+
+    def make_sessions(self) -> Sessions:
+        return Sessions(
+            store=self._store,
+            feedback=FeedbackStore(self._components.redis, self._metrics),
+            contexts=self._contexts,
+            pools=self._pools,
+            encoder=self._encoder,
+            metrics=self._metrics,
+            journal=self._journal,
+        )
+
+    def make_ranking(self) -> Ranking:
+        return Ranking(
+            contexts=self._contexts,
+            pools=self._pools,
+            encoder=self._encoder,
+            pipeline=self._pipeline,
+            reranking=self._reranking,
+            metrics=self._metrics,
+        )
+
+    def make_search(self) -> Search:
+        return Search(self._contexts, self._pools, self._pipeline, self._metrics)
+
+    def make_planning(self, planner: OneByOne) -> Planning:
+        return Planning(self._contexts, self._encoder, self._metrics, planner)
+
+
+def _make_services(
     settings: Settings,
     metrics: Metrics,
     keys: ApiKeys,
@@ -149,30 +225,10 @@ def _services(
     journal: Journal | None,
 ) -> Services:
     """Return the use cases over running components, as the routes find them."""
-    encoder = components.cached
-    pools = components.pools
-    timeout = settings.request_timeout
+    use_cases = _UseCases(settings, metrics, components, reranking, journal)
+    ranking = use_cases.make_ranking()
+    connections = (components.redis, components.redis_of_pools)
     engine = components.store
-    store = SessionStore(
-        components.redis,
-        metrics,
-        fingerprint=encoder.fingerprint,
-        dimension=encoder.dimension,
-        ttl=settings.session_ttl,
-        paired=encoder.kind.paired,
-        max_sessions=settings.max_sessions,
-    )
-    contexts = Contexts(store, encoder, timeout=timeout)
-    confidence = Confidence(encoder.calibration, encoder.example_calibration, encoder.aggregation)
-    pipeline = Pipeline(reranking, components.pairwise, confidence, encoder.fusion)
-    ranking = Ranking(
-        contexts=contexts,
-        pools=pools,
-        encoder=encoder,
-        pipeline=pipeline,
-        reranking=reranking,
-        metrics=metrics,
-    )
     return Services(
         settings=settings,
         metrics=metrics,
@@ -180,37 +236,16 @@ def _services(
         keys=keys,
         encoder=components.encoder,
         queues=components.queues,
-        pools=pools,
-        turns=Turns(
-            sessions=store,
-            contexts=contexts,
-            pools=pools,
-            encoder=encoder,
-            pipeline=pipeline,
-            idle=IdleEncoding(store, encoder),
-            metrics=metrics,
-            journal=journal,
-            max_turns=settings.max_turns,
-            timeout=timeout,
-        ),
-        sessions=Sessions(
-            store=store,
-            feedback=FeedbackStore(components.redis, metrics),
-            contexts=contexts,
-            pools=pools,
-            encoder=encoder,
-            metrics=metrics,
-            journal=journal,
-        ),
+        pools=components.pools,
+        turns=use_cases.make_turns(),
+        sessions=use_cases.make_sessions(),
         ranking=ranking,
         document_ranking=DocumentRanking(ranking, reranking),
-        search=Search(contexts, pools, pipeline, metrics),
-        planning=Planning(contexts, encoder, metrics, planner),
+        search=use_cases.make_search(),
+        planning=use_cases.make_planning(planner),
         followed_pools=components.followed_pools,
         store_answers=once_a_second(partial(answers, engine)) if engine else None,
-        redis_answers=once_a_second(
-            Probe((components.redis, components.redis_of_pools), metrics, settings.redis_cluster)
-        ),
+        redis_answers=once_a_second(Probe(connections, metrics, settings.redis_cluster)),
     )
 
 

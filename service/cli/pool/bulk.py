@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
-from turnwise.service.app.components import components_of, main_encoder, start_queue
+from turnwise.service.app.components import components_of, load_main_encoder, start_queue
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.observe.metrics import Metrics
@@ -57,7 +57,7 @@ async def encode_catalogue(
     catalogue = Catalogue.read(files)
     async with AsyncExitStack() as stack:
         metrics = Metrics()
-        model = await main_encoder(settings, metrics, stack)
+        model = await load_main_encoder(settings, metrics, stack)
         queue = await start_queue(settings, model, metrics, stack)
         encoder = RunningQueries(CachedEncoder(queue, model, metrics, size=0))
         manifest = PartsManifest.of(catalogue, EncodedBy.of(model))

@@ -261,8 +261,11 @@ export class Session {
     this.id = id;
   }
 
-  /** Post a turn and return the best candidates. Retries do not post it twice. */
-  turn(speaker: string, text: string, options: TurnOptions = {}): Promise<TurnAnswer> {
+  /**
+   * Post a turn and return the best candidates. Retries do not post it twice. The text may be null
+   * if the responder's turn names its `candidate`.
+   */
+  turn(speaker: string, text: string | null, options: TurnOptions = {}): Promise<TurnAnswer> {
     const { idempotencyKey = crypto.randomUUID(), ...rest } = options;
     const headers = { "Idempotency-Key": idempotencyKey };
     return this.#call("POST", "/turn", { body: { speaker, text, ...rest }, headers });

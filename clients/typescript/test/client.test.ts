@@ -29,6 +29,9 @@ test("a session selects, explains, ranks, plans and undoes", async () => {
   assert.equal((await session.turn("user", "Could I arrive on Saturday?", options)).replayed, true);
   const given = { candidate: answer.candidates[1]!.id, event: "chosen" } as const;
   assert.equal((await session.feedback(1, given)).rank, 2);
+  await session.turn("bot", null, { candidate: "moved", pool: pool.name });
+  assert.equal((await session.transcript()).transcript[1]?.text, "Sure, I have moved your stay to Saturday.");
+  assert.equal((await session.undo()).turn, 1);
   const narrow = { pool: pool.name, where: { topic: "spa" }, wordings: "all" } as const;
   const spa = await session.turn("user", "Is it warm?", narrow);
   assert.deepEqual(spa.candidates.map((one) => one.id), ["swim"]);

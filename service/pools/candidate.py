@@ -4,13 +4,16 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from turnwise.models.errors import DataError
+from pydantic import TypeAdapter, ValidationError
+
+from turnwise.models.data import read_jsonl
+from turnwise.models.errors import DataError, first_error
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.wire.pools import UploadedCandidate, candidate_lines
+from turnwise.service.wire.pools import UploadedCandidate, read_candidate
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _OBJECT = 64
@@ -23,6 +26,9 @@ class Learned(NamedTuple):
     text: str
     at: float
     """Unix seconds."""
+
+
+_learned_examples = TypeAdapter(tuple[Learned, ...])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +88,8 @@ class Candidate:
             record["examples"] = list(self.examples)
         if self.group is not None:
             record["group"] = self.group
+        if self.learned:
+            record["learned"] = [each._asdict() for each in self.learned]
         return record
 
     @property
@@ -164,9 +172,19 @@ def read_candidates(path: Path) -> list[Candidate]:
         DataError: The file cannot be read, a line is not a candidate, or two different candidates
             share an id.
     """
-    candidates = [Candidate.uploaded(each) for each in candidate_lines(path)]
+    candidates = [_read(record, str(path), line) for line, record in read_jsonl(path)]
     try:
         distinct(candidates)
     except InvalidRequest as error:
         raise DataError(error.errors[0].msg, str(path)) from None
     return candidates
+
+
+def _read(record: Mapping[str, Any], file: str, line: int) -> Candidate:
+    """Return the candidate of a line, with the examples that it had learned."""
+    candidate = Candidate.uploaded(read_candidate(record, file, line))
+    try:
+        learned = _learned_examples.validate_python(record.get("learned") or ())
+    except ValidationError as error:
+        raise DataError(f"not a candidate: {first_error(error)}", file, line, "learned") from None
+    return replace(candidate, learned=learned)

@@ -9,8 +9,10 @@ from turnwise.models.arrays import Float32
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.models.scores import rows, running_query
 from turnwise.service.encoder.queue import Priority
+from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.workers import Workers
+from turnwise.service.pools.view import Batch
 
 if TYPE_CHECKING:
     from turnwise.service.encoder.cache import CachedEncoder
@@ -103,16 +105,34 @@ def draw_contexts(texts: Sequence[str]) -> list[list[str]]:
     return [[texts[index] for index in indices] for indices in drawn.tolist()]
 
 
-async def encode_candidates(
-    encoder: PoolEncoder, texts: Sequence[str], progress: Progress | None = None
-) -> Float16:
-    """Return the vectors (n, d) of n texts; `progress` gets (texts done, texts in total)."""
-    return await _encode_slices(encoder.candidates, encoder.dimension, texts, progress)
+async def encode_batch(
+    encoder: PoolEncoder, candidates: Sequence[Candidate], progress: Progress | None = None
+) -> Batch:
+    """Return n candidates with the vectors of their texts and examples.
+
+    Args:
+        encoder: Encodes them.
+        candidates: The candidates.
+        progress: Called with (candidates done, candidates in total).
+    """
+    nothing = np.empty((0, encoder.dimension), np.float16)
+    vectors = [nothing]
+    examples = [nothing]
+    for start in range(0, len(candidates), _SLICE):
+        some = candidates[start : start + _SLICE]
+        texts = [candidate.text for candidate in some]
+        said = [text for candidate in some for text in candidate.all_examples]
+        vectors.append(await _encode_slices(encoder.candidates, encoder.dimension, texts))
+        examples.append(await _encode_slices(encoder.examples, encoder.dimension, said))
+        if progress:
+            progress(start + len(some), len(candidates))
+    return Batch(candidates, np.concatenate(vectors), np.concatenate(examples))
 
 
 async def _encode_slices(
-    encode: Encode, dimension: int, texts: Sequence[str], progress: Progress | None
+    encode: Encode, dimension: int, texts: Sequence[str], progress: Progress | None = None
 ) -> Float16:
+    """Return the vectors (n, d) of n texts; `progress` gets (texts done, texts in total)."""
     vectors = np.empty((len(texts), dimension), np.float16)
     for start in range(0, len(texts), _SLICE):
         some = texts[start : start + _SLICE]

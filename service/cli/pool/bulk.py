@@ -9,7 +9,7 @@ from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolEncoder, RunningQueries
-from turnwise.service.pools.encoding import Progress, encode_candidates
+from turnwise.service.pools.encoding import Progress, encode_batch
 from turnwise.service.pools.files.catalogue import Catalogue
 from turnwise.service.pools.files.parts import EncodedBy, PartsError, PartsFolder, PartsManifest
 from turnwise.service.pools.view import Batch
@@ -72,9 +72,8 @@ async def encode_catalogue(
             progress(encoded + done, total)
 
         for start, candidates in catalogue.parts(parts):
-            texts = [candidate.text for candidate in candidates]
-            vectors = await encode_candidates(encoder, texts, report)
-            folder.write(manifest.encoded_by, parts[start], candidates, vectors)
+            batch = await encode_batch(encoder, candidates, report)
+            folder.write(manifest.encoded_by, parts[start], batch)
             encoded += len(candidates)
         return Encoded(manifest, encoded, len(folder.missing(manifest)))
 

@@ -6,7 +6,7 @@ encoding that was interrupted can be continued, and several processes can share 
 
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Self
@@ -26,7 +26,6 @@ from turnwise.service.pools.view import Batch
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
-_COLUMNS = ("id", "text", "metadata")
 
 
 class PartsError(TurnwiseError):
@@ -154,22 +153,9 @@ class PartsFolder:
                 self._check(schema, manifest, part)
         return [part for part in manifest.parts if part.name not in files]
 
-    def write(
-        self, encoded_by: EncodedBy, part: Part, candidates: Sequence[Candidate], vectors: Float16
-    ) -> None:
-        """Write a part, whole or not at all.
-
-        Args:
-            encoded_by: The model.
-            part: The part.
-            candidates: n candidates.
-            vectors: (n, d).
-        """
-        rows = [(c.id, c.text, json.dumps(c.metadata, ensure_ascii=False)) for c in candidates]
-        arrays = [pa.array([row[index] for row in rows], pa.string()) for index in range(3)]
-        flat = pa.array(vectors.ravel(), pa.float16())
-        arrays.append(pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
-        table = pa.table(arrays, names=[*_COLUMNS, "vector"], metadata=part.facts(encoded_by))
+    def write(self, encoded_by: EncodedBy, part: Part, batch: Batch) -> None:
+        """Write a part, whole or not at all."""
+        table = _table(batch).replace_schema_metadata(part.facts(encoded_by))
         made = BytesIO()
         parquet.write_table(
             table, made, compression="zstd", use_dictionary=False, write_page_checksum=True
@@ -212,11 +198,56 @@ class PartsFolder:
         self._system.mv(fresh, self._path(name))
 
 
+def _table(batch: Batch) -> pa.Table:
+    candidates = batch.candidates
+    metadata = [json.dumps(each.metadata, ensure_ascii=False) for each in candidates]
+    examples = pa.array([each.examples for each in candidates], pa.list_(pa.string()))
+    columns = {
+        "id": pa.array([each.id for each in candidates], pa.string()),
+        "text": pa.array([each.text for each in candidates], pa.string()),
+        "metadata": pa.array(metadata, pa.string()),
+        "vector": _vector_column(batch.vectors),
+        "examples": examples,
+        "example_vectors": pa.ListArray.from_arrays(
+            examples.offsets, _vector_column(batch.examples)
+        ),
+        "group": pa.array([each.group for each in candidates], pa.string()),
+    }
+    return pa.table(columns)
+
+
+def _vector_column(vectors: Float16) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(
+        pa.array(vectors.ravel(), pa.float16()), vectors.shape[1]
+    )
+
+
 def _batch(table: pa.Table, dimension: int) -> Batch:
-    flat = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    """Return the candidates of a part; one of an earlier release has no examples and groups."""
+    named = ("id", "text", "metadata", "examples", "group")
+    rows = table.select([name for name in named if name in table.column_names]).to_pylist()
+    candidates = [
+        Candidate.of(
+            row["text"],
+            row["id"],
+            json.loads(row["metadata"]),
+            examples=row.get("examples", ()),
+            group=row.get("group"),
+        )
+        for row in rows
+    ]
+    vectors = _read_vectors(table["vector"].combine_chunks(), dimension)
+    examples = vectors[:0]
+    if "example_vectors" in table.column_names:
+        examples = _read_vectors(table["example_vectors"].combine_chunks().flatten(), dimension)
+    if len(examples) != sum(len(each.examples) for each in candidates):
+        raise ValueError("it has not one vector for each example")
+    return Batch(candidates, vectors, examples)
+
+
+def _read_vectors(column: pa.FixedSizeListArray, dimension: int) -> Float16:
+    flat = column.flatten().to_numpy(zero_copy_only=False)
     vectors: Float16 = flat.reshape(-1, dimension)
     if not are_unit(vectors):
         raise ValueError("vectors are not of unit length")
-    rows = zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)
-    candidates = [Candidate.of(text, id, json.loads(metadata)) for id, text, metadata in rows]  # noqa: A001
-    return Batch(candidates, vectors, vectors[:0])
+    return vectors

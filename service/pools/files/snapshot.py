@@ -1,4 +1,7 @@
-"""Snapshots of pools: a folder of candidates (JSON Lines), vectors (.npy) and a manifest."""
+"""Snapshots of pools: a folder of candidates (JSON Lines), vectors (.npy) and a manifest.
+
+If candidates have examples, there is a further file with their vectors.
+"""
 
 import asyncio
 import hashlib
@@ -14,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from turnwise.models.data import write_jsonl
 from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.models.files import create_folder
-from turnwise.service.pools.candidate import Candidate, read_candidates
-from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_candidates
+from turnwise.service.pools.candidate import read_candidates
+from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_batch
 from turnwise.service.pools.memory.flat import Float16, are_unit
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.fields import EncoderName, Name, Share
@@ -25,7 +28,9 @@ FORMAT = 1
 _MANIFEST = "manifest.json"
 _CANDIDATES = "candidates.jsonl"
 _VECTORS = "vectors.npy"
-_FILES = (_CANDIDATES, _VECTORS)
+_EXAMPLES = "examples.npy"
+_FILES = {_CANDIDATES, _VECTORS}
+"""The files of every snapshot; one with examples has their vectors too."""
 _BLOCK = 1 << 20
 _MOST_MANIFEST_BYTES = 65_536
 
@@ -69,9 +74,8 @@ class Snapshot:
     """A complete snapshot that agrees with its manifest."""
 
     manifest: Manifest
-    candidates: list[Candidate]
-    vectors: Float16
-    """(n, d)."""
+    batch: Batch
+    """All candidates."""
 
     async def batches(
         self, encoder: PoolEncoder, progress: Progress | None = None
@@ -84,11 +88,9 @@ class Snapshot:
         """
         known = (self.manifest.fingerprint, self.manifest.dimension)
         if known == (encoder.fingerprint, encoder.dimension):
-            yield Batch(self.candidates, self.vectors, self.vectors[:0])
-            return
-        texts = [candidate.text for candidate in self.candidates]
-        vectors = await encode_candidates(encoder, texts, progress)
-        yield Batch(self.candidates, vectors, vectors[:0])
+            yield self.batch
+        else:
+            yield await encode_batch(encoder, self.batch.candidates, progress)
 
 
 async def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprint: str) -> Manifest:
@@ -103,35 +105,42 @@ async def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprin
     Raises:
         SnapshotError: The folder is not empty, or cannot be written.
     """
-    batches = [batch async for batch in view.scan()]
-    candidates = [candidate for batch in batches for candidate in batch.candidates]
-    parts = [batch.vectors for batch in batches]
-    vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    batch = _join([batch async for batch in view.scan()])
     manifest = Manifest(
         format=FORMAT,
         pool=view.name,
         version=view.version,
-        size=len(candidates),
+        size=len(batch.candidates),
         **view.settings._asdict(),
         encoder=view.encoder_name,
         model=model,
         fingerprint=fingerprint,
-        dimension=vectors.shape[1],
+        dimension=batch.vectors.shape[1],
         files={},
     )
-    return await asyncio.to_thread(_write, candidates, vectors, folder, manifest)
+    return await asyncio.to_thread(_write, batch, folder, manifest)
 
 
-def _write(
-    candidates: Sequence[Candidate], vectors: Float16, folder: Path, manifest: Manifest
-) -> Manifest:
+def _join(batches: Sequence[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    return Batch(
+        [candidate for batch in batches for candidate in batch.candidates],
+        np.concatenate([batch.vectors for batch in batches]),
+        np.concatenate([batch.examples for batch in batches]),
+    )
+
+
+def _write(batch: Batch, folder: Path, manifest: Manifest) -> Manifest:
     try:
         if folder.exists() and any(folder.iterdir()):
             raise SnapshotError(f"'{folder}' is not empty")
         with create_folder(folder) as made:
-            write_jsonl(made / _CANDIDATES, (each.record() for each in candidates))
-            np.save(made / _VECTORS, vectors, allow_pickle=False)
-            files = {name: described(made / name) for name in _FILES}
+            write_jsonl(made / _CANDIDATES, (each.record() for each in batch.candidates))
+            np.save(made / _VECTORS, batch.vectors, allow_pickle=False)
+            if len(batch.examples):
+                np.save(made / _EXAMPLES, batch.examples, allow_pickle=False)
+            files = {path.name: described(path) for path in sorted(made.iterdir())}
             manifest = manifest.model_copy(update={"files": files})
             text = manifest.model_dump_json(indent=2, exclude_none=True) + "\n"
             (made / _MANIFEST).write_text(text, encoding="utf-8")
@@ -149,30 +158,45 @@ def read_snapshot(folder: Path) -> Snapshot:
     try:
         manifest = Manifest.model_validate_json(_read_manifest(folder))
         _check_files(folder, manifest)
-        # Accepts only an array of at most the size of the file: no pickle, no archive.
-        with np.errstate(over="ignore"):  # a shape that overflows is rejected next
-            vectors = open_memmap(folder / _VECTORS, mode="r")
-        candidates = read_candidates(folder / _CANDIDATES)
+        batch = _read_batch(folder, manifest)
     except (OSError, ValueError, OverflowError, TurnwiseError) as error:
         why = f"manifest: {first_error(error)}" if isinstance(error, ValidationError) else error
         raise SnapshotError(f"'{folder}' holds no complete snapshot: {why}") from error
-    expected = (manifest.size, manifest.dimension)
-    if vectors.dtype != np.float16 or vectors.shape != expected or len(candidates) != expected[0]:
+    return Snapshot(manifest, batch)
+
+
+def _read_batch(folder: Path, manifest: Manifest) -> Batch:
+    candidates = read_candidates(folder / _CANDIDATES)
+    if len(candidates) != manifest.size:
         raise SnapshotError(
-            f"'{folder}' holds {len(candidates)} candidates and {vectors.dtype} vectors of shape "
-            f"{vectors.shape}; its manifest says {manifest.size} and {expected}"
+            f"{_CANDIDATES} holds {len(candidates)} candidates; its manifest says {manifest.size}"
+        )
+    vectors = _read_vectors(folder / _VECTORS, (manifest.size, manifest.dimension))
+    examples = vectors[:0]
+    if count := sum(len(each.all_examples) for each in candidates):
+        examples = _read_vectors(folder / _EXAMPLES, (count, manifest.dimension))
+    return Batch(candidates, vectors, examples)
+
+
+def _read_vectors(path: Path, shape: tuple[int, int]) -> Float16:
+    # Accepts only an array of at most the size of the file: no pickle, no archive.
+    with np.errstate(over="ignore"):  # a shape that overflows is rejected next
+        vectors = open_memmap(path, mode="r")
+    if vectors.dtype != np.float16 or vectors.shape != shape:
+        raise SnapshotError(
+            f"{path.name} holds {vectors.dtype} vectors of shape {vectors.shape}, and not {shape}"
         )
     if not are_unit(vectors):
-        raise SnapshotError(f"'{folder}' holds vectors that are not of unit length")
-    return Snapshot(manifest, candidates, np.array(vectors))
+        raise SnapshotError(f"{path.name} holds vectors that are not of unit length")
+    return np.array(vectors)
 
 
 def _check_files(folder: Path, manifest: Manifest) -> None:
     if manifest.format != FORMAT:
         raise SnapshotError(f"format {manifest.format} is not {FORMAT}")
-    if set(manifest.files) != set(_FILES):
+    if set(manifest.files) - {_EXAMPLES} != _FILES:
         raise SnapshotError(f"the manifest describes other files than {' and '.join(_FILES)}")
-    for name in _FILES:
+    for name in manifest.files:
         _check_plain(folder / name)
         if manifest.files[name] != described(folder / name):
             raise SnapshotError(f"{name} is not the file that the manifest describes")

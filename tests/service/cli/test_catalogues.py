@@ -76,7 +76,7 @@ def test_an_interrupted_encoding_goes_on_where_it_was(
     pool_command: Turnwise,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    encode = encoding.encode_candidates
+    encode = encoding.encode_batch
     folder = file.parent / "out"
 
     async def failing(*args: object) -> object:
@@ -85,7 +85,7 @@ def test_an_interrupted_encoding_goes_on_where_it_was(
         return await encode(*args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr("turnwise.service.cli.pool.bulk.encode_candidates", failing)
+        patch.setattr("turnwise.service.cli.pool.bulk.encode_batch", failing)
         assert pool_command("encode", file, "--out", folder).status
     before = written(folder)
     assert len(before) == 2

@@ -41,14 +41,14 @@ async def test_a_snapshot_comes_back_as_it_was(view: LocalView, tmp_path: Path) 
     snapshot = read_snapshot(tmp_path / "s")
     assert snapshot.manifest == manifest
     assert (manifest.pool, manifest.version, manifest.size, manifest.dimension) == ("p", 1, 2, 32)
-    assert snapshot.candidates == CANDIDATES
-    assert snapshot.vectors.tobytes() == view.contents.vectors().tobytes()
+    assert snapshot.batch.candidates == CANDIDATES
+    assert snapshot.batch.vectors.tobytes() == view.contents.vectors().tobytes()
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
 async def test_an_empty_pool_can_be_written(view: LocalView, tmp_path: Path) -> None:
     await written(replace(view, contents=Contents.empty(32)), tmp_path / "s")
-    assert read_snapshot(tmp_path / "s").vectors.shape == (0, 32)
+    assert read_snapshot(tmp_path / "s").batch.vectors.shape == (0, 32)
 
 
 async def test_vectors_of_another_model_are_encoded_again(

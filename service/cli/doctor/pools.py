@@ -11,6 +11,7 @@ from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import Head, PoolKey
 from turnwise.service.pools.stores import CandidateStore
+from turnwise.service.pools.stores.rows import name_examples
 from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import StoreName
 
@@ -105,7 +106,9 @@ async def _examine_collections(
         has = await engine.collections()
     except StoreUnavailable as error:
         return [Finding("store", "fail", str(error), "check TURNWISE_STORE_URL")]
-    if not (left := sorted({*has} - {pool.collection.name for pool in pools if pool})):
+    used = {pool.collection.name for pool in pools if pool}
+    used |= {name_examples(name) for name in used}
+    if not (left := sorted({*has} - used)):
         return []
     found = f"collections without a pool in this Redis: {', '.join(left)}"
     advice = "unless a pool is being loaded, or another Redis uses the store: drop them there"

@@ -24,7 +24,8 @@ from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.redis.replay import Replay
 from turnwise.service.pools.redis.values import NOWHERE, Entry, Head, Log, PoolKey, Position
 from turnwise.service.pools.stores import CandidateStore
-from turnwise.service.pools.stores.new_collection import drop_unused, filled_collection, write
+from turnwise.service.pools.stores.new_collection import drop_unused, filled_collection
+from turnwise.service.pools.stores.rows import remove, write
 from turnwise.service.pools.view import Batch, LocalView
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
 
@@ -290,8 +291,11 @@ class LocalPool(Pool):
                 position = self.position
                 log = await self.records.read(self.key)
                 edit = await self._workers.edit(partial(_find_difference, before, contents))
-                await engine.remove(filled.name, edit.removed)
-                await write(engine, filled.name, edit.candidates, edit.vectors)
+                touched = [*edit.removed, *(candidate.id for candidate in edit.candidates)]
+                await remove(engine, filled.name, [c for c in map(before.get, touched) if c])
+                await write(
+                    engine, filled.name, Batch(edit.candidates, edit.vectors, edit.vectors[:0])
+                )
         except BaseException:
             await drop_unused(self.records, self.key, engine, filled.name)
             raise

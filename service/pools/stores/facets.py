@@ -8,9 +8,11 @@ A condition on equal values then asks for one of some strings.
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+from turnwise.models.texts import fold_text
+from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Among, Exists, Value
 
 _LONGEST = 120
@@ -18,6 +20,8 @@ _LONGEST = 120
 _LARGEST = 2**53
 """Larger integers are compared as floats."""
 _FLOAT = int(sys.float_info.max)
+_TEXT = ()
+"""The path of the text of a candidate with a group. No value of metadata has an empty path."""
 
 
 class Facets(NamedTuple):
@@ -32,11 +36,13 @@ class Facets(NamedTuple):
     comparable: dict[str, list[str | float]]
 
 
-def facets(metadata: Mapping[str, Any]) -> Facets:
-    """Return the facets of a candidate's metadata."""
+def facets(candidate: Candidate) -> Facets:
+    """Return the facets of a candidate's metadata, and of its text if it has a group."""
     strings: dict[str, None] = {}
     comparable: dict[str, list[str | float]] = {}
-    for path, value in _leaves(metadata, ()):
+    if candidate.group is not None:
+        strings[_value_facet(path_facet(_TEXT), fold_text(candidate.text))] = None
+    for path, value in _leaves(candidate.metadata, ()):
         at = path_facet(path)
         strings[at] = None
         if isinstance(value, dict):
@@ -47,6 +53,11 @@ def facets(metadata: Mapping[str, Any]) -> Facets:
                 value = float(min(max(value, -_FLOAT), _FLOAT))  # noqa: PLW2901
             comparable.setdefault(at, []).append(value)
     return Facets(list(strings), comparable)
+
+
+def having_texts(texts: Collection[str]) -> Among:
+    """Return the condition that a candidate has a group and one of the texts, as folded."""
+    return Among.of(_TEXT, list(texts))
 
 
 def path_facet(path: tuple[str, ...]) -> str:

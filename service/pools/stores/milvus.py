@@ -1,7 +1,8 @@
 """Milvus as a candidate store: https://milvus.io, tried with 2.3.5.
 
 A collection has the columns `id`, `text`, `metadata` (JSON as a string, which keeps it as it is),
-`facets` (JSON: see `facets`) and `vector`, with an HNSW index for inner products. An edit is
+`examples`, `learned_at` and `group` (see `rows`; an earlier release made no such columns), `facets`
+(JSON: see `facets`) and `vector`, with an HNSW index for inner products. An edit is
 acknowledged when Milvus has it in its log; searches see it within a second. `fetch`, `scan` and
 `count` wait until they see it.
 """
@@ -22,8 +23,10 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Among, Combined, Condition, Exists, Within
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.stores.facets import facets, path_facet, wanted_facets
+from turnwise.service.pools.stores.rows import from_row, name_examples, to_row
 from turnwise.service.pools.stores.store import PREFIX, SCANNED, Stored, store_errors
 from turnwise.service.wire.fields import StoreName
+from turnwise.service.wire.pools import MOST_EXAMPLES
 
 _PORT = 19530
 _LINKS = 16
@@ -41,7 +44,7 @@ _TEXT_BYTES = 8000
 _METADATA_BYTES = 16_384
 _ITEMS = 4
 """Values of a list that a range compares in Milvus; it finds longer lists, and they are checked."""
-_COLUMNS = ["id", "text", "metadata", "vector"]
+_COLUMNS = ["id", "text", "metadata", "examples", "learned_at", "group", "vector"]
 _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # each failure is raised as well
@@ -59,37 +62,57 @@ class Milvus:
         self._token = f"{url.username or ''}:{url.password or ''}".strip(":")
         self._metrics = metrics
         self._opened: AsyncMilvusClient | None = None
+        self._columns: dict[str, list[str]] = {}
+        """The columns of the collections that were used."""
 
     async def create(self, collection: str, dimension: int) -> None:
-        """Create an empty collection with its index, ready to be searched."""
+        """Create empty collections with their indexes, ready to be searched."""
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=_ID_BYTES)
         schema.add_field("text", DataType.VARCHAR, max_length=_TEXT_BYTES)
         schema.add_field("metadata", DataType.VARCHAR, max_length=_METADATA_BYTES)
+        schema.add_field(
+            "examples",
+            DataType.ARRAY,
+            element_type=DataType.VARCHAR,
+            max_capacity=MOST_EXAMPLES,
+            max_length=_TEXT_BYTES,
+        )
+        schema.add_field(
+            "learned_at",
+            DataType.ARRAY,
+            element_type=DataType.DOUBLE,
+            max_capacity=MOST_EXAMPLES,
+        )
+        schema.add_field("group", DataType.VARCHAR, max_length=_ID_BYTES)
         schema.add_field("facets", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
         index = MilvusClient.prepare_index_params()
         parameters = {"M": _LINKS, "efConstruction": _BUILD_WIDTH}
         index.add_index("vector", index_type="HNSW", metric_type="IP", params=parameters)
-        await self._call(
-            "create",
-            "create_collection",
-            collection,
-            schema=schema,
-            index_params=index,
-            timeout=_LONG_SECONDS,
-        )
+        for name in (name_examples(collection), collection):
+            await self._call(
+                "create",
+                "create_collection",
+                name,
+                schema=schema,
+                index_params=index,
+                timeout=_LONG_SECONDS,
+            )
 
     async def drop(self, collection: str) -> None:
-        """Delete a collection, if there is one."""
-        await self._call("drop", "drop_collection", collection, timeout=_LONG_SECONDS)
+        """Delete the collections, if they exist."""
+        for name in (name_examples(collection), collection):
+            await self._call("drop", "drop_collection", name, timeout=_LONG_SECONDS)
+            self._columns.pop(name, None)
 
     async def upsert(
         self, collection: str, candidates: Sequence[Candidate], vectors: Float16
     ) -> None:
         """Write candidates into Milvus's log."""
+        columns = {*await self._read_columns(collection), "facets"}
         rows = [
-            _row(candidate, vector)
+            {name: value for name, value in _row(candidate, vector).items() if name in columns}
             for candidate, vector in zip(candidates, vectors.astype(np.float32), strict=True)
         ]
         await self._call("upsert", "upsert", collection, rows, timeout=_LONG_SECONDS)
@@ -114,19 +137,23 @@ class Milvus:
             [query],
             limit=k,
             filter=expression(where, loose=True) if where else "",
-            output_fields=_COLUMNS,
+            output_fields=await self._read_columns(collection),
             search_params={"params": {"ef": max(width, k)}},
             consistency_level="Bounded",
             timeout=SECONDS,
         )
         return [_stored(hit["entity"]) for hit in found]
 
-    async def fetch(self, collection: str, ids: Sequence[str]) -> dict[str, Stored]:
+    async def fetch(
+        self, collection: str, ids: Sequence[str], *, newest: bool = True
+    ) -> dict[str, Stored]:
         """Return what it has of some candidates."""
         found: dict[str, Stored] = {}
+        level = "Strong" if newest else "Bounded"
+        columns = await self._read_columns(collection)
         for start in range(0, len(ids), SCANNED):
             some = f"id in {json.dumps(list(ids[start : start + SCANNED]), ensure_ascii=False)}"
-            rows = await self._query("fetch", collection, some, _COLUMNS)
+            rows = await self._query("fetch", collection, some, columns, level)
             found |= {row["id"]: _stored(row) for row in rows}
         return found
 
@@ -134,11 +161,12 @@ class Milvus:
         """Yield all candidates in batches, ordered by id."""
         last = ""
         begin = monotonic()
+        columns = await self._read_columns(collection)
         while True:
             after = f"id > {json.dumps(last, ensure_ascii=False)}"
             # A query that has to see the newest edit waits some 0.2 s, far longer than it reads.
             level = "Strong" if monotonic() < begin + _BOUNDED_SECONDS else "Bounded"
-            rows = await self._query("scan", collection, after, _COLUMNS, level, limit=SCANNED)
+            rows = await self._query("scan", collection, after, columns, level, limit=SCANNED)
             if not rows:
                 return
             yield [_stored(row) for row in rows]
@@ -162,6 +190,14 @@ class Milvus:
         """Close the connection."""
         if self._opened:
             await self._opened.close()
+
+    async def _read_columns(self, collection: str) -> list[str]:
+        """Return the columns that make a candidate and its vector."""
+        if collection not in self._columns:
+            found = await self._call("ping", "describe_collection", collection, timeout=SECONDS)
+            names = {field["name"] for field in found["fields"]}
+            self._columns[collection] = [name for name in _COLUMNS if name in names]
+        return self._columns[collection]
 
     async def _query(
         self,
@@ -192,11 +228,9 @@ class Milvus:
 
 
 def _row(candidate: Candidate, vector: Float32) -> dict[str, Any]:
-    strings, comparable = facets(candidate.metadata)
+    strings, comparable = facets(candidate)
     return {
-        "id": candidate.id,
-        "text": candidate.text,
-        "metadata": json.dumps(candidate.metadata),
+        **to_row(candidate),
         "facets": {
             "strings": strings,
             "values": {at: values[:_ITEMS] for at, values in comparable.items()},
@@ -207,8 +241,7 @@ def _row(candidate: Candidate, vector: Float32) -> dict[str, Any]:
 
 
 def _stored(row: dict[str, Any]) -> Stored:
-    candidate = Candidate.of(row["text"], row["id"], json.loads(row["metadata"]))
-    return Stored(candidate, np.array(row["vector"], np.float16))
+    return Stored(from_row(row), np.array(row["vector"], np.float16))
 
 
 def expression(condition: Condition, *, loose: bool) -> str:

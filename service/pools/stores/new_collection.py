@@ -2,17 +2,16 @@
 
 import re
 import secrets
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable
 from contextlib import suppress
 
 from turnwise.service.errors import StateUnavailable, StoreUnavailable
-from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder
-from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import Collection, PoolKey
 from turnwise.service.pools.stores import CandidateStore
-from turnwise.service.pools.stores.store import PREFIX, SCANNED
+from turnwise.service.pools.stores.rows import name_examples, write
+from turnwise.service.pools.stores.store import PREFIX
 from turnwise.service.pools.view import Batch
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9]")
@@ -33,8 +32,9 @@ async def filled_collection(
     collection = await empty_collection(key, store, encoder)
     try:
         async for batch in batches:
-            await write(store, collection.name, batch.candidates, batch.vectors)
+            await write(store, collection.name, batch)
         await store.settle(collection.name)
+        await store.settle(name_examples(collection.name))
     except BaseException:
         with suppress(StoreUnavailable):
             await store.drop(collection.name)
@@ -54,12 +54,3 @@ async def drop_unused(
         pool = await records.stored(key)
         if pool is None or pool.collection.name != collection:
             await store.drop(collection)
-
-
-async def write(
-    store: CandidateStore, collection: str, candidates: Sequence[Candidate], vectors: Float16
-) -> None:
-    """Add or replace any number of candidates with their vectors (n, d), batch by batch."""
-    for start in range(0, len(candidates), SCANNED):
-        some = slice(start, start + SCANNED)
-        await store.upsert(collection, candidates[some], vectors[some])

@@ -1,11 +1,11 @@
 """Qdrant as a candidate store: https://qdrant.tech. Experimental: no real server was tried yet.
 
-A point has the vector, and the payload `id`, `text`, `metadata` (JSON as a string), `facets`, and
-`numbers` (see `facets`). Qdrant takes no strings as ids, so the id of a point is derived from `id`.
+A point has the vector, and the payload `id`, `text`, `metadata` (JSON as a string), `examples`,
+`learned_at` and `group` (see `rows`), `facets`, and `numbers` (see `facets`). Qdrant takes no
+strings as ids, so the id of a point is derived from `id`.
 An edit is acknowledged when it is applied: searches see it at once.
 """
 
-import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -23,6 +23,7 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Among, Combined, Condition, Exists, Within
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.stores.facets import facets, path_facet, wanted_facets
+from turnwise.service.pools.stores.rows import from_row, name_examples, to_row
 from turnwise.service.pools.stores.store import PREFIX, SCANNED, Stored, store_errors
 from turnwise.service.wire.fields import StoreName
 
@@ -54,17 +55,19 @@ class Qdrant:
         return cls(client, metrics)
 
     async def create(self, collection: str, dimension: int) -> None:
-        """Create an empty collection; facets are indexed."""
+        """Create empty collections; facets are indexed."""
+        vectors = q.VectorParams(size=dimension, distance=q.Distance.DOT)
+        keyword = q.PayloadSchemaType.KEYWORD
         with self._errors("create"):
-            vectors = q.VectorParams(size=dimension, distance=q.Distance.DOT)
-            await self._client.create_collection(collection, vectors)
-            keyword = q.PayloadSchemaType.KEYWORD
-            await self._client.create_payload_index(collection, "facets", keyword)
+            for name in (name_examples(collection), collection):
+                await self._client.create_collection(name, vectors)
+                await self._client.create_payload_index(name, "facets", keyword)
 
     async def drop(self, collection: str) -> None:
-        """Delete a collection, if there is one."""
+        """Delete the collections, if they exist."""
         with self._errors("drop"):
-            await self._client.delete_collection(collection)
+            for name in (name_examples(collection), collection):
+                await self._client.delete_collection(name)
 
     async def upsert(
         self, collection: str, candidates: Sequence[Candidate], vectors: Float16
@@ -102,7 +105,13 @@ class Qdrant:
             )
         return [_stored(point) for point in found.points]
 
-    async def fetch(self, collection: str, ids: Sequence[str]) -> dict[str, Stored]:
+    async def fetch(
+        self,
+        collection: str,
+        ids: Sequence[str],
+        *,
+        newest: bool = True,  # noqa: ARG002 - a search sees every edit
+    ) -> dict[str, Stored]:
         """Return what it has of some candidates."""
         with self._errors("fetch"):
             points = [_point(one) for one in ids]
@@ -151,26 +160,18 @@ def _point(id: str) -> str:  # noqa: A002 - the field's name
 
 
 def _payload(candidate: Candidate) -> dict[str, Any]:
-    strings, comparable = facets(candidate.metadata)
+    strings, comparable = facets(candidate)
     numbers = [
         {"at": at, "number": value}
         for at, values in comparable.items()
         for value in values
         if not isinstance(value, str)
     ]
-    return {
-        "id": candidate.id,
-        "text": candidate.text,
-        "metadata": json.dumps(candidate.metadata),
-        "facets": strings,
-        "numbers": numbers,
-    }
+    return {**to_row(candidate), "facets": strings, "numbers": numbers}
 
 
 def _stored(point: q.Record | q.ScoredPoint) -> Stored:
-    payload = point.payload or {}
-    candidate = Candidate.of(payload["text"], payload["id"], json.loads(payload["metadata"]))
-    return Stored(candidate, np.array(point.vector, np.float16))
+    return Stored(from_row(point.payload or {}), np.array(point.vector, np.float16))
 
 
 def points_filter(condition: Condition, *, loose: bool) -> q.Filter:

@@ -8,22 +8,26 @@ the replica fills a new collection; then one command in Redis lets the pool stan
 import asyncio
 import math
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Spread
+from turnwise.models.texts import fold_text
 from turnwise.service.errors import CandidateNotFound, Conflict, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
@@ -42,7 +46,9 @@ from turnwise.service.pools.redis.values import (
     not_found,
 )
 from turnwise.service.pools.stores import CandidateStore, Stored
+from turnwise.service.pools.stores.facets import having_texts
 from turnwise.service.pools.stores.new_collection import filled_collection
+from turnwise.service.pools.stores.rows import example_rows, name_examples, remove, write
 from turnwise.service.pools.stores.store import SCANNED
 from turnwise.service.pools.view import Batch
 from turnwise.service.wire.fields import EncoderName
@@ -63,7 +69,34 @@ LAG_SECONDS = 3.0
 """Time in which other replicas see that a pool stands for another collection, and in which the
 searches of a store see an edit."""
 _SAMPLE = 2000
-"""Candidates that a replica draws: a standard deviation of their scores is within 2 %."""
+"""Rows that a replica draws of a collection: a standard deviation of their scores is within 2 %."""
+_MOST_WORDINGS = 100
+"""Candidates among which `groups_of` looks for the groups of texts."""
+
+
+class Sample(NamedTuple):
+    """Some rows of a collection, which stand for all of them.
+
+    Attributes:
+        collection: Name of the collection.
+        size: Number of its rows when they were drawn.
+        rows: The rows that were drawn.
+    """
+
+    collection: str
+    size: int
+    rows: Segment
+
+    def stands_for(self, collection: str, size: int) -> bool:
+        """Return whether it still stands for a collection, which has this size now."""
+        return self.collection == collection and self.size / 2 <= size <= self.size * 2
+
+    def spread(self, query: Float32, size: int, where: Filter | None) -> Spread:
+        """Return the scores of a query (d,) over the rows of a collection that a filter matches."""
+        if where:
+            matching = int(np.bitwise_count(self.rows.match(where)).sum())
+            size = round(size * matching / max(1, len(self.rows.candidates)))
+        return self.rows.moments.spread(query, max(2, size))
 
 
 class RemotePool(Pool):
@@ -84,9 +117,10 @@ class RemotePool(Pool):
         self.store = store
         self._workers = workers
         self._known: StoredPool | None = None
-        self._sample: Segment | None = None
-        self._sampled = "", 0
-        """The collection from which the sample was drawn, and the size of the pool then."""
+        self._sample: Sample | None = None
+        self._examples: Sample | None = None
+        """A sample of the examples; None for a collection of an earlier release, without them."""
+        self._example_count = 0
         self._measured_at = -math.inf
 
     @property
@@ -127,6 +161,8 @@ class RemotePool(Pool):
             known.collection,
             self.store,
             sample,
+            self._examples,
+            self._example_count,
             self._metrics,
         )
 
@@ -166,28 +202,52 @@ class RemotePool(Pool):
     ) -> Edited:
         """Write the candidates that differ, batch by batch, and count one edit."""
         known = self.known
-        vectors = dict[str, Float16]()
-        changed = await self._changed(known, candidates, vectors)
+        has = await self._find(known, candidates)
+        changed = _select_changed(has, candidates)
         if not changed:
             return Edited(known.position.version, 0, len(candidates), known.size)
+        self._check_examples(changed)
+        examples = name_examples(known.collection.name)
+        before = example_rows(has[each.id].candidate for each in changed if each.id in has)
+        after = {row.id for row in example_rows(changed)}
+        kept = await self._fetch(examples, [row.id for row in before if row.id in after])
+        vectors = _vectors_by_text(has)
+        example_vectors = _vectors_by_text(kept)
         for start in range(0, len(changed), SCANNED):
-            batch = changed[start : start + SCANNED]
-            texts = [candidate.text for candidate in batch]
-            rows = await encode_unknown(self.encoder, self._workers, texts, vectors)
-            await self.store.upsert(known.collection.name, batch, rows)
+            batch = await self._encode(changed[start : start + SCANNED], vectors, example_vectors)
+            await write(self.store, known.collection.name, batch)
             if progress:
-                progress(start + len(batch), len(changed))
+                progress(start + len(batch.candidates), len(changed))
+        await self.store.remove(examples, [row.id for row in before if row.id not in after])
         version, size = await self._counted(known)
         return Edited(version, len(changed), len(candidates) - len(changed), size)
+
+    async def _encode(
+        self,
+        candidates: Sequence[Candidate],
+        vectors: dict[str, Float16],
+        example_vectors: dict[str, Float16],
+    ) -> Batch:
+        """Return candidates with their vectors; those of known texts are not encoded again."""
+        texts = [candidate.text for candidate in candidates]
+        said = [text for candidate in candidates for text in candidate.all_examples]
+        return Batch(
+            candidates,
+            await encode_unknown(self.encoder, self._workers, texts, vectors),
+            await encode_unknown(
+                self.encoder, self._workers, said, example_vectors, kind="examples"
+            ),
+        )
 
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove the candidates, and count one edit."""
         known = self.known
         wanted = list(dict.fromkeys(ids))
-        gone = list(await self.store.fetch(known.collection.name, wanted))
+        has = await self._fetch(known.collection.name, wanted)
+        gone = [stored.candidate for stored in has.values()]
         if not gone:
             return Removed(known.position.version, 0, len(wanted), known.size)
-        await self.store.remove(known.collection.name, gone)
+        await remove(self.store, known.collection.name, gone)
         version, size = await self._counted(known)
         return Removed(version, len(gone), len(wanted) - len(gone), size)
 
@@ -201,7 +261,8 @@ class RemotePool(Pool):
             nonlocal size, changed
             async for batch in batches:
                 size += len(batch.candidates)
-                changed += len(await self._changed(known, batch.candidates, {}))
+                has = await self._find(known, batch.candidates)
+                changed += len(_select_changed(has, batch.candidates))
                 yield batch
 
         filled = await filled_collection(self.key, self.store, self.encoder, counted())
@@ -230,7 +291,7 @@ class RemotePool(Pool):
         It compares with an exact search, for which it scans the whole pool.
         """
         known = self.known
-        sample = self.view().sample
+        sample = self.view().sample.rows
         if not await self.records.lock_upkeep(self.key):
             return
         self._measured_at = monotonic()
@@ -276,39 +337,58 @@ class RemotePool(Pool):
             self._known = known
             self.state = "other_model"
             return
-        name, size = self._sampled
-        if name != known.collection.name or not size / 2 <= known.size <= size * 2:
-            self._sample = await self._drawn(known)
-            self._sampled = known.collection.name, known.size
+        name = known.collection.name
+        if self._sample is None or not self._sample.stands_for(name, known.size):
+            self._sample = await self._draw(name, known.size)
+        if self._known is None or self._known.position != known.position:
+            await self._read_examples(name_examples(name))
         # Only now: a pool whose head is known would not be read again.
         self._known = known
         self.state = "ready"
         self._report_size(known.size, known.position.version)
 
-    async def _drawn(self, known: StoredPool) -> Segment:
+    async def _read_examples(self, collection: str) -> None:
+        """Count the examples, and draw a sample of them, if there is a collection for them."""
+        if self._examples is None or self._examples.collection != collection:
+            self._examples = None
+            self._example_count = 0
+            if collection not in await self.store.collections():
+                return
+        size = await self.store.count(collection)
+        if self._examples is None or not self._examples.stands_for(collection, size):
+            self._examples = await self._draw(collection, size)
+        self._example_count = size
+
+    async def _draw(self, collection: str, size: int) -> Sample:
         drawn: list[Stored] = []
-        async with aclosing(self.store.scan(known.collection.name)) as batches:
+        async with aclosing(self.store.scan(collection)) as batches:
             async for batch in batches:
                 drawn += batch
                 if len(drawn) >= _SAMPLE:
                     break
         sample = _batch(drawn, self.encoder.dimension)
-        return Segment(tuple(sample.candidates), FlatIndex(sample.vectors))
+        rows = Segment(tuple(sample.candidates), FlatIndex(sample.vectors))
+        return Sample(collection, size, rows)
 
-    async def _changed(
-        self, known: StoredPool, candidates: Sequence[Candidate], vectors: dict[str, Float16]
-    ) -> list[Candidate]:
-        """Return the candidates that the pool lacks; add the vectors of texts that it has."""
-        if not known.size:
-            return list(candidates)
-        changed: list[Candidate] = []
-        for start in range(0, len(candidates), SCANNED):
-            batch = candidates[start : start + SCANNED]
-            ids = [candidate.id for candidate in batch]
-            has = await self.store.fetch(known.collection.name, ids)
-            vectors |= {stored.candidate.text: stored.vector for stored in has.values()}
-            changed += [c for c in batch if c.id not in has or has[c.id].candidate != c]
-        return changed
+    async def _find(self, known: StoredPool, candidates: Sequence[Candidate]) -> dict[str, Stored]:
+        """Return what the pool has of some candidates; a store is not asked for an empty pool."""
+        ids = [candidate.id for candidate in candidates] if known.size else []
+        return await self._fetch(known.collection.name, ids)
+
+    async def _fetch(self, collection: str, ids: Sequence[str]) -> dict[str, Stored]:
+        """Return what a collection has of some rows."""
+        has: dict[str, Stored] = {}
+        for start in range(0, len(ids), SCANNED):
+            has |= await self.store.fetch(collection, ids[start : start + SCANNED])
+        return has
+
+    def _check_examples(self, candidates: Iterable[Candidate]) -> None:
+        """Raise Conflict if candidates have what a collection of an earlier release cannot hold."""
+        if self._examples is None and any(c.all_examples or c.group for c in candidates):
+            raise Conflict(
+                f"pool '{self.key.name}' is in a collection of an earlier release, which holds no "
+                "examples or groups: `turnwise pool snapshot`, then `restore` makes a new one"
+            )
 
     async def _counted(self, known: StoredPool) -> tuple[int, int]:
         """Count an edit; return the version and the size after it.
@@ -336,94 +416,156 @@ class RemoteView:
     size: int
     collection: Collection
     store: CandidateStore
-    sample: Segment
+    sample: Sample
+    examples: Sample | None
+    """A sample of the examples; None for a collection of an earlier release, without them."""
+    example_count: int
     metrics: Metrics
-    found: dict[str, Float16] = field(default_factory=dict)
-    """Vectors (d,) of the candidates that were found, by id."""
+    found: dict[str, Stored] = field(default_factory=dict)
+    """The candidates that were found, and the rows of examples, by id."""
+
+    @property
+    def dimension(self) -> int:
+        """Length d of a vector."""
+        return self.sample.rows.index.dimension
 
     async def search(self, query: Float32, top_k: int, where: Filter | None = None) -> list[Hit]:
         """Ask the store for more, as long as the filter leaves out some of what it finds."""
-        if query.shape != (self.sample.index.dimension,) or not np.isfinite(query).all():
+        kept: list[Stored] = []
+        with self.metrics.stage("search"):
+            async with aclosing(self._search(self.collection.name, query, top_k, where)) as found:
+                async for kept in found:
+                    if len(kept) >= top_k:
+                        break
+        self._remember(kept)
+        return _hits(query, kept)[:top_k]
+
+    async def _search(
+        self, collection: str, query: Float32, k: int, where: Filter | None
+    ) -> AsyncGenerator[list[Stored]]:
+        """Yield the best rows that a filter matches, more each time, until there are no more."""
+        if query.shape != (self.dimension,) or not np.isfinite(query).all():
             raise ValueError("the query is not a finite vector of the pool's dimension")
         width = self.collection.width or WIDTH
-        k = top_k
         condition = where.condition if where else None
-        with self.metrics.stage("search"):
-            while True:
-                k = min(k, self.store.deepest)
-                stored = await self.store.search(
-                    self.collection.name, query, k, max(width, k), condition
-                )
-                kept = [s for s in stored if not where or where.matches(s.candidate.metadata)]
-                if len(kept) >= top_k or len(stored) < k or k == self.store.deepest:
-                    break
-                k *= 4
-        self.found.update({stored.candidate.id: stored.vector for stored in kept})
-        return _hits(query, kept)[:top_k]
+        while True:
+            k = min(k, self.store.deepest)
+            stored = await self.store.search(collection, query, k, max(width, k), condition)
+            yield [s for s in stored if not where or where.matches(s.candidate.metadata)]
+            if len(stored) < k or k == self.store.deepest:
+                return
+            k *= 4
 
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
         """Return the scores, as the sample of the pool says."""
-        candidates = self.size
-        if where:
-            matching = int(np.bitwise_count(self.sample.match(where)).sum())
-            candidates = round(candidates * matching / max(1, len(self.sample.candidates)))
-        return self.sample.moments.spread(query, max(2, candidates))
+        return self.sample.spread(query, self.size, where)
 
     @property
     def has_examples(self) -> bool:
-        """False: a candidate store keeps no vectors of examples yet."""
-        return False
+        """Whether any candidate has examples."""
+        return self.example_count > 0
 
     async def search_examples(
-        self,
-        said: Float32,  # noqa: ARG002
-        top_k: int,  # noqa: ARG002
-        where: Filter | None = None,  # noqa: ARG002
+        self, said: Float32, top_k: int, where: Filter | None = None
     ) -> list[Hit]:
-        """Return nothing."""
-        return []
+        """Ask the store for more, as long as it finds several examples of one candidate."""
+        if self.examples is None:
+            return []
+        hits: list[Hit] = []
+        collection = self.examples.collection
+        with self.metrics.stage("search"):
+            async with aclosing(self._search(collection, said, 2 * top_k, where)) as found:
+                async for rows in found:
+                    hits = await self._hits_of(said, rows)
+                    if len(hits) >= top_k:
+                        break
+        return hits[:top_k]
 
-    async def best_examples(
-        self,
-        said: Float32,  # noqa: ARG002
-        ids: Sequence[str],
-    ) -> list[Match | None]:
-        """Return None for each candidate."""
-        return [None] * len(ids)
+    async def _hits_of(self, said: Float32, rows: Sequence[Stored]) -> list[Hit]:
+        """Return the candidates of rows of examples by their best row, best first."""
+        self._remember(rows)
+        await self._look_up(self.collection.name, [row.candidate.group or "" for row in rows])
+        hits: dict[str, Hit] = {}
+        for row, score, _ in _hits(said, rows):
+            candidate = self.found[row.group].candidate if row.group in self.found else None
+            if candidate and row.text in candidate.all_examples:
+                hits.setdefault(candidate.id, Hit(candidate, score, Match(score, row.text)))
+        return _best_first(hits.values())
 
-    async def example_spread(
-        self,
-        said: Float32,  # noqa: ARG002
-        where: Filter | None = None,  # noqa: ARG002
-    ) -> Spread:
-        """Return the spread of no scores."""
-        return Spread(0.0, 0.0, 2)
+    async def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
+        """Return the best example of each of k candidates, those not found from the store."""
+        if self.examples is None:
+            return [None] * len(ids)
+        await self._look_up(self.collection.name, ids)
+        candidates = [self.found[each].candidate for each in ids if each in self.found]
+        await self._look_up(self.examples.collection, [row.id for row in example_rows(candidates)])
+        return [self._best_example(said, each) for each in ids]
 
-    async def groups_of(self, texts: Iterable[str]) -> frozenset[str]:  # noqa: ARG002
-        """Return no groups."""
-        return frozenset()
+    def _best_example(self, said: Float32, id: str) -> Match | None:  # noqa: A002 - the field's name
+        if id not in self.found:
+            return None
+        rows = example_rows([self.found[id].candidate])
+        hits = _hits(said, [self.found[row.id] for row in rows if row.id in self.found])
+        return Match(hits[0].score, hits[0].candidate.text) if hits else None
+
+    async def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
+        """Return the cosines, as the sample of the examples says."""
+        assert self.examples  # noqa: S101 - the pool has examples
+        return self.examples.spread(said, self.example_count, where)
+
+    async def groups_of(self, texts: Iterable[str]) -> frozenset[str]:
+        """Return the groups of the candidates with these texts, as `fold_text` gives them."""
+        wanted = frozenset(texts)
+        rows = self.sample.rows
+        if not wanted or not rows.candidates or self.examples is None:
+            return frozenset()
+        found = await self.store.search(
+            self.collection.name,
+            rows.index.vectors[0].astype(np.float32),  # any will do: the condition leaves few
+            _MOST_WORDINGS,
+            _MOST_WORDINGS,
+            having_texts(wanted),
+        )
+        candidates = [stored.candidate for stored in found]
+        return frozenset(c.group for c in candidates if c.group and fold_text(c.text) in wanted)
 
     async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
-        """Return k candidates by their ids."""
-        found = await self.store.fetch(self.collection.name, ids)
-        return [found[each].candidate if each in found else None for each in ids]
+        """Return k candidates by their ids, as searches see them."""
+        await self._look_up(self.collection.name, ids)
+        return [self.found[each].candidate if each in self.found else None for each in ids]
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
         """Return the vectors (k, d) of k candidates, those that were not found from the store."""
-        if missing := [id for id in ids if id not in self.found]:  # noqa: A001 - the field's name
-            fetched = await self.store.fetch(self.collection.name, missing)
-            self.found.update({id: stored.vector for id, stored in fetched.items()})  # noqa: A001
-        for id in ids:  # noqa: A001
-            if id not in self.found:
-                raise CandidateNotFound(f"the pool has no candidate '{id}'")
-        rows = np.array([self.found[id] for id in ids], np.float32)  # noqa: A001
-        return rows.reshape(len(ids), self.sample.index.dimension)
+        await self._look_up(self.collection.name, ids, newest=True)
+        for each in ids:
+            if each not in self.found:
+                raise CandidateNotFound(f"the pool has no candidate '{each}'")
+        rows = np.array([self.found[each].vector for each in ids], np.float32)
+        return rows.reshape(len(ids), self.dimension)
 
     async def scan(self) -> AsyncIterator[Batch]:
         """Yield all candidates with their vectors in batches. The first batch is empty."""
-        yield _batch([], self.sample.index.dimension)
+        yield _batch([], self.dimension)
         async for stored in self.store.scan(self.collection.name):
-            yield _batch(stored)
+            batch = _batch(stored)
+            rows = [row.id for row in example_rows(batch.candidates)]
+            if self.examples is None or not rows:
+                yield batch
+                continue
+            found = await self.store.fetch(self.examples.collection, rows)
+            if not found.keys() >= {*rows}:
+                raise Conflict(f"pool '{self.name}' was edited while it was read; try again")
+            yield batch._replace(examples=np.stack([found[each].vector for each in rows]))
+
+    def _remember(self, stored: Iterable[Stored]) -> None:
+        self.found.update({each.candidate.id: each for each in stored})
+
+    async def _look_up(self, collection: str, ids: Iterable[str], *, newest: bool = False) -> None:
+        """Fetch the rows that were not found yet."""
+        missing = [each for each in dict.fromkeys(ids) if each not in self.found]
+        if missing:
+            fetched = await self.store.fetch(collection, missing, newest=newest)
+            self._remember(fetched.values())
 
 
 def _batch(stored: Sequence[Stored], dimension: int = 0) -> Batch:
@@ -440,7 +582,20 @@ def _hits(query: Float32, stored: Sequence[Stored]) -> list[Hit]:
     batch = _batch(stored)
     scores = batch.vectors.astype(np.float64) @ query.astype(np.float64)
     hits = map(Hit, batch.candidates, scores.astype(np.float32).tolist())
+    return _best_first(hits)
+
+
+def _best_first(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))
+
+
+def _vectors_by_text(stored: Mapping[str, Stored]) -> dict[str, Float16]:
+    return {each.candidate.text: each.vector for each in stored.values()}
+
+
+def _select_changed(has: Mapping[str, Stored], candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates that a pool lacks, or has otherwise."""
+    return [c for c in candidates if c.id not in has or has[c.id].candidate != c]
 
 
 def _recall(queries: Float32, least: Float32, found: Sequence[Sequence[Stored]]) -> float:

@@ -41,16 +41,17 @@ class Stored(NamedTuple):
 class CandidateStore(Protocol):
     """Keeps collections of candidates; raises StoreUnavailable if the store cannot be reached.
 
-    A collection holds candidates with distinct ids, and vectors of one model.
+    A collection holds candidates with distinct ids, and vectors of one model. A second one,
+    `<collection>_examples`, is created and dropped with it (see `rows`).
     """
 
     name: StoreName
 
     async def create(self, collection: str, dimension: int) -> None:
-        """Create an empty collection for vectors of length d."""
+        """Create an empty collection for vectors of length d, and the one of its examples."""
 
     async def drop(self, collection: str) -> None:
-        """Delete a collection, if there is one."""
+        """Delete a collection, if there is one, and that of its examples."""
 
     async def upsert(
         self, collection: str, candidates: Sequence[Candidate], vectors: Float16
@@ -82,8 +83,16 @@ class CandidateStore(Protocol):
     def deepest(self) -> int:
         """Most candidates that one search returns."""
 
-    async def fetch(self, collection: str, ids: Sequence[str]) -> dict[str, Stored]:
-        """Return the candidates with these ids that it has, after all edits so far."""
+    async def fetch(
+        self, collection: str, ids: Sequence[str], *, newest: bool = True
+    ) -> dict[str, Stored]:
+        """Return the candidates with these ids that it has.
+
+        Args:
+            collection: Name of the collection.
+            ids: The ids.
+            newest: Whether to wait for all edits so far. Otherwise it sees what searches see.
+        """
 
     def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
         """Yield all candidates in batches, after all edits so far."""

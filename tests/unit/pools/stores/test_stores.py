@@ -3,11 +3,10 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -19,10 +18,23 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode, format_trace_id
 from qdrant_client import AsyncQdrantClient
 
-from tests.support.milvus import MilvusServer
 from tests.support.waiting import PATIENCE, until
-from tests.unit.pools.conftest import Replica, StartReplica, patch_records, some
-from turnwise.models.arrays import Float32
+from tests.unit.pools.conftest import StartReplica, patch_records, some
+from tests.unit.pools.stores.conftest import (
+    Fill,
+    Left,
+    StartWith,
+    any_engine,
+    any_store,
+    both,
+    contents,
+    every_store,
+    finds,
+    query_of,
+    searched,
+    seen,
+    store_of,
+)
 from turnwise.service.cli.doctor.pools import examine_pools
 from turnwise.service.errors import (
     CandidateNotFound,
@@ -45,7 +57,7 @@ from turnwise.service.pools import (
 )
 from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
-from turnwise.service.pools.stores import CandidateStore, Stored, connect_store, remote
+from turnwise.service.pools.stores import Stored, connect_store, remote
 from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import StoreName
@@ -55,24 +67,6 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore:.*(local|Local).*Qdrant.*|Local mode:UserWarning"),
 ]
-
-StartWith = Callable[..., Awaitable[Replica]]
-Fill = Callable[..., Awaitable[Replica]]
-Left = Callable[[CandidateStore], Awaitable[set[str]]]
-
-
-@pytest.fixture
-def connected(
-    engine: StoreName, request: pytest.FixtureRequest
-) -> Callable[[], CandidateStore | None]:
-    """Returns the store of a replica; those of Qdrant share the client, which holds the data."""
-    if engine == "local":
-        return lambda: None
-    if engine == "qdrant":
-        client = AsyncQdrantClient(":memory:")
-        return lambda: Qdrant(client, Metrics())
-    server: MilvusServer = request.getfixturevalue("milvus_server")
-    return lambda: connect_store(server.url, Metrics())
 
 
 async def test_a_call_of_a_store_is_measured_and_traced(
@@ -95,106 +89,12 @@ async def test_a_call_of_a_store_is_measured_and_traced(
     await store.close()
 
 
-@pytest.fixture
-def made() -> list[str]:
-    """The names of all collections that the test has made; other tests use the same Milvus."""
-    return []
-
-
-@pytest.fixture
-def left(made: list[str]) -> Left:
-    """Returns the collections of the test that are still there."""
-
-    async def left(store: CandidateStore) -> set[str]:
-        return {*await store.collections()} & {*made}
-
-    return left
-
-
-@pytest.fixture
-async def start_with(
-    start: StartReplica, connected: Callable[[], CandidateStore | None], made: list[str]
-) -> AsyncIterator[StartWith]:
-    """Starts replicas with the engine of the test, and removes what they made in it."""
-    stores: list[CandidateStore] = []
-
-    async def start_with(**given: Any) -> Replica:  # noqa: ANN401
-        store = connected()
-        if store:
-            stores.append(store)
-            create = store.create
-
-            async def recorded(collection: str, dimension: int) -> None:
-                made.append(collection)
-                await create(collection, dimension)
-
-            store.create = recorded  # type: ignore[method-assign]
-        return await start(store=store, **given)
-
-    yield start_with
-    for collection in made:
-        with suppress(StoreUnavailable):
-            await stores[0].drop(collection)
-    for store in stores:
-        await store.close()
-
-
-@pytest.fixture(autouse=True)
-def short_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a pool's former collection go as soon as the engine shows edits."""
-    monkeypatch.setattr(remote, "LAG_SECONDS", 1.0)
-
-
-@pytest.fixture
-def filled(start_with: StartWith, engine: StoreName) -> Fill:
-    """Starts a replica whose pool is in the engine of the test, and has these texts."""
-
-    async def filled(*texts: str) -> Replica:
-        replica = await start_with()
-        await replica.pools.create("n", "p", PoolRequest(store=engine))
-        await replica.upsert(*texts)
-        return replica
-
-    return filled
-
-
-async def searched(
-    replica: Replica, query: Float32, k: int, where: Filter | None = None
-) -> list[str]:
-    view = await replica.pools.view("n", "p")
-    return [hit.candidate.id for hit in await view.search(query, k, where)]
-
-
-async def contents(replica: Replica) -> dict[str, Candidate]:
-    scanned = replica.view().scan()
-    return {each.id: each async for batch in scanned for each in batch.candidates}
-
-
-async def seen(check: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until an engine shows what it has acknowledged."""
-    async with asyncio.timeout(PATIENCE):
-        while not await check():
-            await asyncio.sleep(0.02)
-
-
-def query_of(replica: Replica, seed: int = 0) -> Float32:
-    query = np.random.default_rng(seed).standard_normal(replica.encoder.dimension)
-    return query.astype(np.float32)
-
-
-every_store = pytest.mark.parametrize("engine", ["local", "milvus", "qdrant"])
-# A rule that no code of an engine bears on; Milvus, a whole server, takes seconds for each.
-_SLOW = pytest.param("milvus", marks=pytest.mark.nightly)
-any_store = pytest.mark.parametrize("engine", ["local", "qdrant", _SLOW])
-any_engine = pytest.mark.parametrize("engine", ["qdrant", _SLOW])
-
-
 @every_store
 async def test_search_returns_the_exact_scores_best_first(filled: Fill, engine: StoreName) -> None:
     texts = [f"Reply {n}." for n in range(40)]
     replica, ids = await filled(*texts), [one.id for one in some(*texts)]
     query = query_of(replica)
-    await seen(lambda: _finds(replica, query, 40))
+    await seen(lambda: finds(replica, query, 40))
     view = await replica.pools.view("n", "p")
     vectors = (await view.vectors(ids)).astype(np.float64)
     scores = dict(zip(ids, vectors @ query.astype(np.float64), strict=True))
@@ -211,10 +111,6 @@ async def test_search_returns_the_exact_scores_best_first(filled: Fill, engine: 
     assert spread.deviation == pytest.approx((vectors @ query).std(), rel=1e-3)
     with pytest.raises(ValueError, match="finite"):
         await view.search(np.full_like(query, np.nan), 1)
-
-
-async def _finds(replica: Replica, query: Float32, count: int) -> bool:
-    return len(await searched(replica, query, 100)) == count
 
 
 @every_store
@@ -235,7 +131,7 @@ async def test_edits_count_what_they_change_and_every_replica_sees_them(
         await two.pools.remove("n", "p", "a")
     await until(lambda: two.info().version == 4)
     query = query_of(two)
-    await seen(lambda: _finds(two, query, 1))
+    await seen(lambda: finds(two, query, 1))
     assert await searched(two, query, 5) == [some("One.")[0].id]
     with pytest.raises(CandidateNotFound):
         await two.view().vectors(["a"])
@@ -255,7 +151,7 @@ async def test_all_candidates_are_replaced_in_one_version_while_other_replicas_g
 ) -> None:
     replica, other = await filled("One.", "Two."), await start_with()
     query = query_of(replica)
-    await seen(lambda: _finds(other, query, 2))
+    await seen(lambda: finds(other, query, 2))
     await write_snapshot(replica.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
     before = await contents(replica)
     await replica.upsert("Three.", Candidate(some("Two.")[0].id, "Changed."))
@@ -381,7 +277,7 @@ async def test_metadata_come_back_and_a_filter_finds_what_it_matches(filled: Fil
     candidates = [Candidate.of(f"Reply {n}.", str(n), each) for n, each in enumerate(METADATA)]
     await replica.upsert(*candidates)
     query = query_of(replica)
-    await seen(lambda: _finds(replica, query, len(candidates)))
+    await seen(lambda: finds(replica, query, len(candidates)))
     assert await contents(replica) == {one.id: one for one in candidates}
     for where in WHERES:
         checked = Filter.checked(where)
@@ -439,7 +335,7 @@ async def test_any_filter_finds_in_an_engine_what_it_matches(filled: Fill) -> No
     candidates = [Candidate.of(f"Reply {n % 9}.", str(n), each) for n, each in enumerate(metadata)]
     await replica.upsert(*candidates)
     query = query_of(replica)
-    await seen(lambda: _finds(replica, query, min(100, len(candidates))))
+    await seen(lambda: finds(replica, query, min(100, len(candidates))))
     for where in [where for _, wheres in drawn for where in wheres]:
         checked = Filter.checked(where)
         wanted = {c.id for c in candidates if checked.matches(c.metadata)}
@@ -474,7 +370,7 @@ async def test_a_pool_moves_while_it_is_edited(
     assert len(await held.search(query, 100)) == 30  # what began before goes on
     edited = await two.upsert("After.")  # before two has polled
     assert (edited.version, edited.size) == (5, 31)
-    await seen(lambda: _finds(two, query, 31))
+    await seen(lambda: finds(two, query, 31))
     view = await two.pools.view("n", "p")
     texts = {hit.candidate.text for hit in await view.search(query, 100)}
     assert {"Late.", "Changed.", "After."} <= texts
@@ -503,11 +399,6 @@ async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
     assert (changed.store, changed.description, changed.size) == (engine, "new", 1)
 
 
-def store_of(replica: Replica) -> CandidateStore:
-    (store,) = filter(None, map(replica.followed.opener.engine, get_args(StoreName)))
-    return store
-
-
 @any_engine
 async def test_two_replicas_that_move_a_pool_at_once_leave_one_collection(
     start_with: StartWith, left: Left, engine: StoreName, monkeypatch: pytest.MonkeyPatch
@@ -528,7 +419,7 @@ async def test_two_replicas_that_move_a_pool_at_once_leave_one_collection(
     assert (moved.store, moved.version, moved.size) == (engine, 2, 1)
     again = await one.pools.move("n", "p", engine)
     assert (again.store, again.version) == (engine, 2)
-    assert await left(store) == {one.view().collection.name}
+    assert await left(store) == both(one.view().collection.name)
     with pytest.raises(InvalidRequest, match="no candidate store 'local'"):
         await one.pools.move("n", "p", "local")
 
@@ -636,7 +527,8 @@ async def test_a_pool_that_two_replicas_create_at_once_has_one_collection(
 
     monkeypatch.setattr(store, "create", create_meanwhile)
     assert (await one.pools.create("n", "p", request)).store == engine
-    assert await left(store) == {one.view().collection.name} == {two.view().collection.name}
+    assert await left(store) == both(one.view().collection.name)
+    assert two.view().collection == one.view().collection
 
 
 @any_engine
@@ -722,7 +614,7 @@ async def test_a_recall_noted_meanwhile_does_not_stop_a_replacement_which_draws_
 
     monkeypatch.setattr(store, "create", measured_meanwhile)
     await replica.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
-    assert [candidate.text for candidate in replica.view().sample.candidates] == ["One."]
+    assert [candidate.text for candidate in replica.view().sample.rows.candidates] == ["One."]
 
 
 @any_store

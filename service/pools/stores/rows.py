@@ -1,0 +1,89 @@
+"""Rows of a candidate store: those of candidates, and those of their examples.
+
+Each collection has a second one, `<collection>_examples`, with a row for each example. Such a row
+is a candidate, too, so an engine needs no other methods for it: its text is the example, its
+metadata are those of the candidate, for filters, and its group is the id of the candidate.
+
+Examples are written before their candidates, and removed after them, so a candidate in a store has
+all its examples, even if an edit was interrupted. The row of a candidate names them. A row of an
+example that it does not name is left over from such an edit, and searches ignore it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from turnwise.service.pools.candidate import Candidate, Learned
+from turnwise.service.pools.memory.flat import Float16
+from turnwise.service.pools.stores.store import SCANNED, CandidateStore
+from turnwise.service.pools.view import Batch
+
+
+def to_row(candidate: Candidate) -> dict[str, Any]:
+    """Return the fields of a candidate as every engine keeps them, without its vector."""
+    return {
+        "id": candidate.id,
+        "text": candidate.text,
+        "metadata": json.dumps(candidate.metadata),
+        "examples": list(candidate.all_examples),
+        "learned_at": [each.at for each in candidate.learned],
+        "group": candidate.group or "",
+    }
+
+
+def from_row(row: Mapping[str, Any]) -> Candidate:
+    """Return the candidate of a row; a row of an earlier release has no examples and no group."""
+    texts = row.get("examples", ())
+    times = row.get("learned_at", ())
+    uploaded = len(texts) - len(times)
+    return Candidate.of(
+        row["text"],
+        row["id"],
+        json.loads(row["metadata"]),
+        examples=texts[:uploaded],
+        group=row.get("group") or None,
+        learned=map(Learned, texts[uploaded:], times),
+    )
+
+
+def name_examples(collection: str) -> str:
+    """Return the name of the collection of the examples of another collection."""
+    return f"{collection}_examples"
+
+
+def example_row(candidate: Candidate, example: str) -> Candidate:
+    """Return the row of an example of a candidate."""
+    named = json.dumps([candidate.id, example])
+    id = hashlib.sha256(named.encode()).hexdigest()  # noqa: A001 - the field's name
+    return Candidate(id, example, candidate.metadata_json, group=candidate.id)
+
+
+def example_rows(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the row of each example of some candidates, in the order of `Batch.examples`."""
+    return [example_row(each, example) for each in candidates for example in each.all_examples]
+
+
+async def write(store: CandidateStore, collection: str, batch: Batch) -> None:
+    """Add or replace any number of candidates with their examples."""
+    rows = example_rows(batch.candidates)
+    distinct = {row.id: index for index, row in enumerate(rows)}
+    indices = list(distinct.values())
+    examples = [rows[index] for index in indices]
+    await _write(store, name_examples(collection), examples, batch.examples[indices])
+    await _write(store, collection, batch.candidates, batch.vectors)
+
+
+async def _write(
+    store: CandidateStore, collection: str, rows: Sequence[Candidate], vectors: Float16
+) -> None:
+    for start in range(0, len(rows), SCANNED):
+        some = slice(start, start + SCANNED)
+        await store.upsert(collection, rows[some], vectors[some])
+
+
+async def remove(store: CandidateStore, collection: str, candidates: Sequence[Candidate]) -> None:
+    """Remove candidates with their examples."""
+    await store.remove(collection, [candidate.id for candidate in candidates])
+    examples = [row.id for row in example_rows(candidates)]
+    await store.remove(name_examples(collection), examples)

@@ -1,0 +1,150 @@
+"""Pools in a candidate store, or in memory: what tests of both need."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from qdrant_client import AsyncQdrantClient
+
+from tests.support.milvus import MilvusServer
+from tests.support.waiting import PATIENCE
+from tests.unit.pools.conftest import Replica, StartReplica
+from turnwise.models.arrays import Float32
+from turnwise.service.errors import StoreUnavailable
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Candidate, Filter
+from turnwise.service.pools.stores import CandidateStore, connect_store, remote
+from turnwise.service.pools.stores.qdrant import Qdrant
+from turnwise.service.pools.stores.rows import name_examples
+from turnwise.service.wire.fields import StoreName
+from turnwise.service.wire.pools import PoolRequest
+
+StartWith = Callable[..., Awaitable[Replica]]
+Fill = Callable[..., Awaitable[Replica]]
+Left = Callable[[CandidateStore], Awaitable[set[str]]]
+
+
+@pytest.fixture
+def connected(
+    engine: StoreName, request: pytest.FixtureRequest
+) -> Callable[[], CandidateStore | None]:
+    """Returns the store of a replica; those of Qdrant share the client, which holds the data."""
+    if engine == "local":
+        return lambda: None
+    if engine == "qdrant":
+        client = AsyncQdrantClient(":memory:")
+        return lambda: Qdrant(client, Metrics())
+    server: MilvusServer = request.getfixturevalue("milvus_server")
+    return lambda: connect_store(server.url, Metrics())
+
+
+@pytest.fixture
+def made() -> list[str]:
+    """The names of all collections that the test has made; other tests use the same Milvus."""
+    return []
+
+
+@pytest.fixture
+def left(made: list[str]) -> Left:
+    """Returns the collections of the test that are still there."""
+
+    async def left(store: CandidateStore) -> set[str]:
+        names = [name for each in made for name in (each, name_examples(each))]
+        return {*await store.collections()} & {*names}
+
+    return left
+
+
+@pytest.fixture
+async def start_with(
+    start: StartReplica, connected: Callable[[], CandidateStore | None], made: list[str]
+) -> AsyncIterator[StartWith]:
+    """Starts replicas with the engine of the test, and removes what they made in it."""
+    stores: list[CandidateStore] = []
+
+    async def start_with(**given: Any) -> Replica:  # noqa: ANN401
+        store = connected()
+        if store:
+            stores.append(store)
+            create = store.create
+
+            async def recorded(collection: str, dimension: int) -> None:
+                made.append(collection)
+                await create(collection, dimension)
+
+            store.create = recorded  # type: ignore[method-assign]
+        return await start(store=store, **given)
+
+    yield start_with
+    for collection in made:
+        with suppress(StoreUnavailable):
+            await stores[0].drop(collection)
+    for store in stores:
+        await store.close()
+
+
+@pytest.fixture(autouse=True)
+def short_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a pool's former collection go as soon as the engine shows edits."""
+    monkeypatch.setattr(remote, "LAG_SECONDS", 1.0)
+
+
+@pytest.fixture
+def filled(start_with: StartWith, engine: StoreName) -> Fill:
+    """Starts a replica whose pool is in the engine of the test, and has these candidates."""
+
+    async def filled(*candidates: Candidate | str) -> Replica:
+        replica = await start_with()
+        await replica.pools.create("n", "p", PoolRequest(store=engine))
+        await replica.upsert(*candidates)
+        return replica
+
+    return filled
+
+
+async def searched(
+    replica: Replica, query: Float32, k: int, where: Filter | None = None
+) -> list[str]:
+    view = await replica.pools.view("n", "p")
+    return [hit.candidate.id for hit in await view.search(query, k, where)]
+
+
+async def contents(replica: Replica) -> dict[str, Candidate]:
+    scanned = replica.view().scan()
+    return {each.id: each async for batch in scanned for each in batch.candidates}
+
+
+async def seen(check: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until an engine shows what it has acknowledged."""
+    async with asyncio.timeout(PATIENCE):
+        while not await check():
+            await asyncio.sleep(0.02)
+
+
+def query_of(replica: Replica, seed: int = 0) -> Float32:
+    query = np.random.default_rng(seed).standard_normal(replica.encoder.dimension)
+    return query.astype(np.float32)
+
+
+every_store = pytest.mark.parametrize("engine", ["local", "milvus", "qdrant"])
+# A rule that no code of an engine bears on; Milvus, a whole server, takes seconds for each.
+SLOW = pytest.param("milvus", marks=pytest.mark.nightly)
+any_store = pytest.mark.parametrize("engine", ["local", "qdrant", SLOW])
+any_engine = pytest.mark.parametrize("engine", ["qdrant", SLOW])
+
+
+async def finds(replica: Replica, query: Float32, count: int) -> bool:
+    return len(await searched(replica, query, 100)) == count
+
+
+def both(collection: str) -> set[str]:
+    """The names of a collection and of that of its examples."""
+    return {collection, name_examples(collection)}
+
+
+def store_of(replica: Replica) -> CandidateStore:
+    (store,) = filter(None, map(replica.followed.opener.engine, get_args(StoreName)))
+    return store

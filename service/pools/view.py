@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.memory.contents import Contents, Hit, Match
+from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.wire.fields import EncoderName
@@ -31,6 +32,13 @@ class Batch(NamedTuple):
     """(n, d)."""
     examples: Float16
     """(m, d), of `all_examples` of each candidate in turn."""
+
+    @classmethod
+    def of(
+        cls, candidates: Sequence[Candidate], vectors: Float16, examples: Examples | None
+    ) -> Self:
+        """Return candidates with their vectors and examples; None if none has examples."""
+        return cls(candidates, vectors, examples.vectors if examples else vectors[:0])
 
 
 class PoolView(Protocol):
@@ -205,9 +213,8 @@ class LocalView:
     async def scan(self) -> AsyncIterator[Batch]:
         """Yield all candidates at once; their vectors are not copied if they are in one array."""
         contents = self.contents
-        examples = np.empty((0, contents.base.index.dimension), np.float16)
         yield await self.workers.build(
-            lambda: Batch(contents.candidates(), contents.vectors(), examples)
+            lambda: Batch.of(contents.candidates(), contents.vectors(), contents.examples())
         )
 
     async def _evaluate(self, where: Filter | None) -> None:

@@ -240,7 +240,7 @@ def _batch(table: pa.Table, dimension: int) -> Batch:
     examples = vectors[:0]
     if "example_vectors" in table.column_names:
         examples = _read_vectors(table["example_vectors"].combine_chunks().flatten(), dimension)
-    if len(examples) != sum(len(each.examples) for each in candidates):
+    if len(examples) != sum(each.example_count for each in candidates):
         raise ValueError("it has not one vector for each example")
     return Batch(candidates, vectors, examples)
 

@@ -172,9 +172,12 @@ def _read_batch(folder: Path, manifest: Manifest) -> Batch:
             f"{_CANDIDATES} holds {len(candidates)} candidates; its manifest says {manifest.size}"
         )
     vectors = _read_vectors(folder / _VECTORS, (manifest.size, manifest.dimension))
+    count = sum(candidate.example_count for candidate in candidates)
     examples = vectors[:0]
-    if count := sum(len(each.all_examples) for each in candidates):
+    if _EXAMPLES in manifest.files:
         examples = _read_vectors(folder / _EXAMPLES, (count, manifest.dimension))
+    elif count:
+        raise SnapshotError(f"the manifest describes no {_EXAMPLES}")
     return Batch(candidates, vectors, examples)
 
 

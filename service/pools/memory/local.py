@@ -199,7 +199,7 @@ class LocalPool(Pool):
         def plan(contents: Contents) -> Plan:
             return Plan(_select_changed(contents, candidates), [])
 
-        edited = await self._edit(plan, {}, progress)
+        edited = await self._edit(plan, {}, {}, progress)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def remove(self, ids: Iterable[str]) -> Removed:
@@ -212,32 +212,38 @@ class LocalPool(Pool):
             removed = [id for id in wanted if id in contents]  # noqa: A001 - the field's name
             return Plan([], removed)
 
-        edited = await self._edit(plan, {})
+        edited = await self._edit(plan, {}, {})
         return Removed(edited.version, len(removed), len(wanted) - len(removed), edited.size)
 
     async def replace(self, batches: AsyncIterable[Batch]) -> Edited:
         """Replace all candidates in one version, or change nothing."""
         candidates: list[Candidate] = []
         vectors: dict[str, Float16] = {}
+        example_vectors: dict[str, Float16] = {}
         async for batch in batches:
             candidates += batch.candidates
             texts = (candidate.text for candidate in batch.candidates)
             vectors.update(zip(texts, batch.vectors, strict=True))
+            said = (text for candidate in batch.candidates for text in candidate.all_examples)
+            example_vectors.update(zip(said, batch.examples, strict=True))
         wanted = {candidate.id for candidate in candidates}
 
         def plan(contents: Contents) -> Plan:
             removed = [c.id for c in contents.candidates() if c.id not in wanted]
             return Plan(_select_changed(contents, candidates), removed)
 
-        edited = await self._edit(plan, vectors)
+        edited = await self._edit(plan, vectors, example_vectors)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def _edit(
-        self, plan: MakePlan, vectors: dict[str, Float16], progress: Progress | None = None
+        self,
+        plan: MakePlan,
+        vectors: dict[str, Float16],
+        example_vectors: dict[str, Float16],
+        progress: Progress | None = None,
     ) -> Edited:
         """Apply a plan in one new version; call it again if another edit was committed first."""
         staged: tuple[Edit, Entry] | None = None
-        example_vectors: dict[str, Float16] = {}
         self._check_ready()  # an edit does not wait until the pool is read
         # Encoding takes long, so it runs without the lock, and its result is staged in Redis, where
         # no reader sees it. The plan is then called again under the lock: if it still gives the
@@ -293,9 +299,8 @@ class LocalPool(Pool):
                 edit = await self._workers.edit(partial(_find_difference, before, contents))
                 touched = [*edit.removed, *(candidate.id for candidate in edit.candidates)]
                 await remove(engine, filled.name, [c for c in map(before.get, touched) if c])
-                await write(
-                    engine, filled.name, Batch(edit.candidates, edit.vectors, edit.vectors[:0])
-                )
+                changed = Batch.of(edit.candidates, edit.vectors, edit.examples)
+                await write(engine, filled.name, changed)
         except BaseException:
             await drop_unused(self.records, self.key, engine, filled.name)
             raise

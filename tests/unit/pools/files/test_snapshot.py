@@ -12,8 +12,10 @@ import pytest
 from tests.unit.pools.conftest import StartReplica, unit_vectors
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
+from turnwise.service.pools.candidate import Learned
 from turnwise.service.pools.files.snapshot import described
 from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import FlatIndex
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.view import LocalView
@@ -24,12 +26,30 @@ pytestmark = pytest.mark.anyio
 CANDIDATES = [Candidate.of("One.", "a", {"tag": ["ü", None]}), Candidate("b", "Two.\nLines.")]
 
 
+WITH_EXAMPLES = [
+    Candidate.of("Nine.", "a", examples=["When?", "Hours?"], group="hours"),
+    Candidate.of("Bye.", "b", learned=[Learned("see you", 1764250000.5)]),
+]
+
+
+def edit(candidates: list[Candidate], examples: int) -> Edit:
+    """An edit of candidates that have so many examples together."""
+    vectors = unit_vectors(len(candidates), 32).astype(np.float16)
+    heard = unit_vectors(examples, 32, seed=1).astype(np.float16)
+    return Edit(candidates, vectors, examples=Examples.of(candidates, heard))
+
+
 @pytest.fixture(scope="module")
 def view() -> Iterator[LocalView]:
-    workers, vectors = Workers(1), unit_vectors(2, 32).astype(np.float16)
-    contents = Contents.empty(32).after([Edit(CANDIDATES, vectors)], FlatIndex)
+    workers = Workers(1)
+    contents = Contents.empty(32).after([edit(CANDIDATES, 0)], FlatIndex)
     yield LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
     workers.close()
+
+
+@pytest.fixture(scope="module")
+def view_of_examples(view: LocalView) -> LocalView:
+    return replace(view, contents=Contents.empty(32).after([edit(WITH_EXAMPLES, 3)], FlatIndex))
 
 
 async def written(view: LocalView, folder: Path) -> Manifest:
@@ -44,6 +64,25 @@ async def test_a_snapshot_comes_back_as_it_was(view: LocalView, tmp_path: Path) 
     assert snapshot.batch.candidates == CANDIDATES
     assert snapshot.batch.vectors.tobytes() == view.contents.vectors().tobytes()
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+async def test_a_snapshot_keeps_examples_and_what_was_learned(
+    view_of_examples: LocalView, tmp_path: Path
+) -> None:
+    await written(view_of_examples, tmp_path / "s")
+    batch = read_snapshot(tmp_path / "s").batch
+    assert batch.candidates == WITH_EXAMPLES
+    examples = view_of_examples.contents.examples()
+    assert examples
+    assert batch.examples.tobytes() == examples.vectors.tobytes()
+
+
+async def test_a_snapshot_without_examples_has_no_file_for_them(
+    view: LocalView, tmp_path: Path
+) -> None:
+    manifest = await written(view, tmp_path / "s")
+    assert [*manifest.files] == ["candidates.jsonl", "vectors.npy"]
+    assert "examples" not in (tmp_path / "s" / "candidates.jsonl").read_text()
 
 
 async def test_an_empty_pool_can_be_written(view: LocalView, tmp_path: Path) -> None:
@@ -97,8 +136,8 @@ def append(name: str) -> Callable[[Path], None]:
 
 
 def redescribed(folder: Path) -> dict[str, Any]:
-    names = ("candidates.jsonl", "vectors.npy")
-    return {name: described(folder / name).model_dump() for name in names}
+    paths = [path for path in sorted(folder.iterdir()) if path.name != "manifest.json"]
+    return {path.name: described(path).model_dump() for path in paths}
 
 
 def put(name: str, content: Callable[[Path], bytes]) -> Callable[[Path], None]:
@@ -111,13 +150,13 @@ def put(name: str, content: Callable[[Path], bytes]) -> Callable[[Path], None]:
     return change
 
 
-def array(change: Callable[[Any], Any]) -> Callable[[Path], None]:
+def array(change: Callable[[Any], Any], name: str = "vectors.npy") -> Callable[[Path], None]:
     def saved(folder: Path) -> bytes:
         file = io.BytesIO()
-        np.save(file, change(np.load(folder / "vectors.npy")))
+        np.save(file, change(np.load(folder / name)))
         return file.getvalue()
 
-    return put("vectors.npy", saved)
+    return put(name, saved)
 
 
 def claiming(shape: tuple[int, ...]) -> Callable[[Path], None]:
@@ -208,3 +247,31 @@ async def test_damaged_snapshots_are_rejected(
     with pytest.raises(SnapshotError, match=message):
         read_snapshot(folder)
     assert not Path("sprung").exists()
+
+
+def without_examples(folder: Path) -> None:
+    (folder / "examples.npy").unlink()
+    change_manifest(files=redescribed(folder))(folder)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (without_examples, "describes no examples.npy"),
+        (append("examples.npy"), "examples.npy is not the file"),
+        (array(lambda vectors: vectors[:2], "examples.npy"), r"shape \(2, 32\), and not \(3, 32\)"),
+        (array(lambda vectors: vectors * 2, "examples.npy"), "not of unit length"),
+        (lines('{"id": "a", "text": "x"}', '{"id": "b", "text": "x"}'), r"and not \(0, 32\)"),
+        (
+            lines('{"id": "a", "text": "x"}', '{"id": "b", "text": "x", "learned": [{"text": 1}]}'),
+            'line 2, field "learned": not a candidate',
+        ),
+    ],
+)
+async def test_snapshots_with_damaged_examples_are_rejected(
+    view_of_examples: LocalView, tmp_path: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    await written(view_of_examples, tmp_path / "s")
+    damage(tmp_path / "s")
+    with pytest.raises(SnapshotError, match=message):
+        read_snapshot(tmp_path / "s")

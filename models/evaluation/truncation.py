@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from turnwise.models.data import Dialogue
@@ -34,6 +35,25 @@ def warn_of_truncation(models: Mapping[str, Model], texts: Located, contexts: Lo
         _warn(label, model, where)
         if isinstance(model, UtteranceEncoder) and model.kind is EncoderKind.SINGLE:
             _warn(f"{label} · whole history", model, whole)
+
+
+def warn_of_long_dialogues(
+    models: Mapping[str, Model],
+    files: Iterable[str | Path],
+    dialogues: Sequence[Dialogue],
+    lengths: Iterable[int],
+) -> None:
+    """Warn of utterances, and of contexts of these lengths, that are longer than models read.
+
+    Args:
+        models: By their names in the table.
+        files: The files of the dialogues, which the warnings name.
+        dialogues: The dialogues.
+        lengths: Numbers of utterances.
+    """
+    file = ", ".join(map(str, files))
+    contexts = contexts_of(dialogues, lengths, file)
+    warn_of_truncation(models, utterances_of(dialogues, file), contexts)
 
 
 def utterances_of(dialogues: Iterable[Dialogue], file: str) -> Iterator[tuple[str, str]]:

@@ -5,15 +5,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from turnwise.models.data import Dialogue, read_dialogues
 from turnwise.models.extras import require
-
-if TYPE_CHECKING:
-    from turnwise.models.data import Dialogue
 
 RUNS = Path("runs")
 """Folder of results, unless `--out` names another."""
@@ -81,10 +79,8 @@ Limit = Annotated[
 Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=check_writable)]
 
 
-def read(files: Iterable[Path], limit: int | None = None) -> "list[Dialogue]":
+def read_files(files: Iterable[Path], limit: int | None = None) -> list[Dialogue]:
     """Read dialogues, or the first `limit`; an id that an earlier file has gets its file's name."""
-    from turnwise.models.data import read_dialogues  # noqa: PLC0415
-
     found: list[Dialogue] = []
     file_of: dict[str, Path] = {}
     for file, each in islice(((f, d) for f in files for d in read_dialogues(f)), limit):

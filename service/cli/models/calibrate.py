@@ -9,7 +9,7 @@ from rich.progress import track
 from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.models.texts import fold_text
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
-from turnwise.service.cli.options import Data, Limit, read
+from turnwise.service.cli.options import Data, Limit, read_files
 
 if TYPE_CHECKING:
     from turnwise.models.data import Dialogue
@@ -78,7 +78,7 @@ def calibrate(
     """
     from turnwise.service.client import PoolCalibration  # noqa: PLC0415
 
-    dialogues = read(data, limit)
+    dialogues = read_files(data, limit)
     with connected(url, key) as client:
         limits = client.version().limits
         chars = int(limits["max_text_chars"])

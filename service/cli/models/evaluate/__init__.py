@@ -1,0 +1,331 @@
+"""`turnwise evaluate`: measure models, a command for each task.
+
+The commands have their options here. A module for each task does the work; it loads torch, for
+which `--help` must not wait.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from turnwise.service.cli.models.evaluate.best_worst import best_worst
+from turnwise.service.cli.models.evaluate.options import (
+    BASE,
+    Arithmetic,
+    Base,
+    Compared,
+    JsonLines,
+    Models,
+    Out,
+)
+from turnwise.service.cli.options import (
+    DATA_HELP,
+    Data,
+    Limit,
+    ManyValues,
+    Written,
+    check_drawable,
+    check_writable,
+)
+
+evaluate = typer.Typer(help="Measure models.", no_args_is_help=True)
+
+_SETTINGS = ["2,2,0", "2,2,1", "2,2,2"]
+_HISTORIES = [2, 5, 10]
+_DISTANCES = [1, 2, 3, 4]
+_SIZES = [20, 1_000, 100_000]
+_EXAMPLES = [0, 1, 3, 5]
+
+
+@evaluate.command("next-utterance", cls=ManyValues)
+def measure_next_utterance(
+    *,
+    data: Data,
+    model: Models = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Find the true next utterance after 2 to 10 others; --model takes pairwise models too."""
+    from turnwise.service.cli.models.evaluate import next_utterance as task  # noqa: PLC0415 - loads torch
+
+    compared = Compared(model, base, precision)
+    task.measure(data, compared, out=out, limit=limit)
+
+
+@evaluate.command("short-term", cls=ManyValues)
+def measure_short_term(
+    *,
+    data: Annotated[
+        list[Path] | None, typer.Option("--data", help=DATA_HELP, metavar="FILE ...")
+    ] = None,
+    candidates: Annotated[
+        Path | None, typer.Option(help="File of examples with their candidates, instead of --data.")
+    ] = None,
+    retriever: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoder that retrieves hard negatives as candidates; its own rows are at a "
+            "disadvantage. By default the default of --base, or the shipped model without it.",
+            metavar="FOLDER_OR_NAME",
+        ),
+    ] = None,
+    generator: Annotated[
+        str | None,
+        typer.Option(
+            help="Causal language model that samples the candidates, instead of hard negatives.",
+            metavar="FOLDER_OR_NAME",
+        ),
+    ] = None,
+    save_candidates: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write the examples to, for --candidates.", callback=check_writable
+        ),
+    ] = None,
+    history: Annotated[list[int], typer.Option(min=1, help="Lengths of contexts.")] = _HISTORIES,
+    distance: Annotated[list[int], typer.Option(min=1, help="Goal distances.")] = _DISTANCES,
+    model: Models = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Find the reply that leads to a goal some turns ahead."""
+    from turnwise.service.cli.models.evaluate import short_term as task  # noqa: PLC0415 - loads torch
+
+    task.measure(
+        data,
+        candidates,
+        task.Making(retriever, generator, history, distance),
+        Compared(model, base, precision),
+        save_candidates=save_candidates,
+        out=out,
+        limit=limit,
+    )
+
+
+@evaluate.command("long-term", cls=ManyValues)
+def measure_long_term(
+    *,
+    data: Data,
+    setting: Annotated[
+        list[str],
+        typer.Option(
+            help="Length of the context, goal distance, utterances before the first goal."
+        ),
+    ] = _SETTINGS,
+    model: Models = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Put three goals into the order in which the dialogue reached them."""
+    from turnwise.service.cli.models.evaluate import long_term as task  # noqa: PLC0415 - loads torch
+
+    compared = Compared(model, base, precision)
+    task.measure(data, setting, compared, out=out, limit=limit)
+
+
+@evaluate.command("ranking", cls=ManyValues)
+def measure_ranking(
+    *,
+    data: JsonLines,
+    model: Models = None,
+    cross_encoder: Annotated[
+        list[str] | None,
+        typer.Option(help="Cross-encoders: folders or hub names.", metavar="FOLDER_OR_NAME ..."),
+    ] = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Rank the candidates of R10 files; --model takes re-rankers' folders too."""
+    from turnwise.service.cli.models.evaluate import ranking as task  # noqa: PLC0415 - loads torch
+
+    compared = Compared(model, base, precision)
+    task.measure(data, cross_encoder or [], compared, out=out, limit=limit)
+
+
+@evaluate.command("journal", cls=ManyValues)
+def measure_journal(
+    *,
+    data: JsonLines,
+    model: Models = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Rank what people were shown (files of `turnwise journal export`): does their choice win?"""
+    from turnwise.service.cli.models.evaluate import ranking as task  # noqa: PLC0415 - loads torch
+
+    compared = Compared(model, base, precision)
+    task.measure_journal(data, compared, out=out, limit=limit)
+
+
+class Negatives(StrEnum):  # typer takes no list of a Literal
+    """Sources of wrong candidates."""
+
+    RANDOM = "random"
+    BM25 = "bm25"
+    SAME_DIALOGUE = "same-dialogue"
+
+
+_RANDOM = [Negatives.RANDOM]
+
+
+@evaluate.command("build-ranking", cls=ManyValues)
+def build_ranking(
+    *,
+    data: Data,
+    out: Written,
+    negatives: Annotated[
+        list[Negatives], typer.Option(help="Sources of wrong candidates, in equal parts.")
+    ] = _RANDOM,
+    candidates: Annotated[
+        int, typer.Option(min=2, help="Candidates for each context, including the right one.")
+    ] = 10,
+    replies: Annotated[int, typer.Option(min=1, help="Replies drawn from a dialogue.")] = 1,
+    history: Annotated[int, typer.Option(min=1, help="Fewest utterances before a reply.")] = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
+    limit: Limit = None,
+) -> None:
+    """Make an R10 file from dialogues: the true reply among wrong ones."""
+    from turnwise.service.cli.models.evaluate import ranking as task  # noqa: PLC0415 - loads torch
+
+    task.build(
+        data,
+        sources=[source.value for source in negatives],
+        candidates=candidates,
+        replies=replies,
+        context=history,
+        seed=seed,
+        out=out,
+        limit=limit,
+    )
+
+
+@evaluate.command("confidence", cls=ManyValues)
+def measure_confidence(
+    *,
+    data: Data,
+    pool: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files of dialogues whose texts fill large pools.", metavar="FILE ..."),
+    ] = None,
+    size: Annotated[list[int], typer.Option(min=2, help="Sizes of pools.")] = _SIZES,
+    contexts: Annotated[int, typer.Option(min=1, help="Approximate number of contexts.")] = 2_000,
+    model: Models = None,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Compare the confidence of first candidates with how often they are the true reply."""
+    from turnwise.service.cli.models.evaluate import confidence as task  # noqa: PLC0415 - loads torch
+
+    task.measure(
+        data,
+        pool or [],
+        Compared(model, "", precision),
+        sizes=size,
+        contexts=contexts,
+        out=out,
+        limit=limit,
+    )
+
+
+@evaluate.command("answers", cls=ManyValues)
+def measure_answers(
+    *,
+    data: JsonLines,
+    outside: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files of questions that no answer fits.", metavar="FILE ..."),
+    ] = None,
+    examples: Annotated[list[int], typer.Option(min=0, help="Examples of an answer.")] = _EXAMPLES,
+    covered: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the answers that have examples.")
+    ] = 1.0,
+    model: Models = None,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+) -> None:
+    """Find the answer to a question when other phrasings of it are examples of the answer."""
+    from turnwise.service.cli.models.evaluate import answers as task  # noqa: PLC0415 - loads torch
+
+    compared = Compared(model, "", precision)
+    task.measure(data, outside or [], compared, examples=examples, covered=covered, out=out)
+
+
+@evaluate.command("similarity", cls=ManyValues)
+def measure_similarity(
+    *,
+    data: JsonLines,
+    model: Models = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Compare sentences, alone and in context, and correlate with people's scores."""
+    from turnwise.service.cli.models.evaluate import similarity as task  # noqa: PLC0415 - loads torch
+
+    compared = Compared(model, base, precision)
+    task.measure(data, compared, out=out, limit=limit)
+
+
+@evaluate.command("multiple-choice", cls=ManyValues)
+def measure_choices(
+    *,
+    data: JsonLines,
+    model: Models = None,
+    language_model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Causal language models to evaluate as well.", metavar="FOLDER_OR_NAME ..."
+        ),
+    ] = None,
+    language: Annotated[Literal["en", "de"], typer.Option(help="Language of the prompts.")] = "en",
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Choose which text is most similar to the last turn."""
+    from turnwise.service.cli.models.evaluate import similarity as task  # noqa: PLC0415 - loads torch
+
+    task.measure_choices(
+        data,
+        language_model or [],
+        Compared(model, base, precision),
+        language=language,
+        out=out,
+        limit=limit,
+    )
+
+
+evaluate.add_typer(best_worst, name="best-worst")
+
+
+@evaluate.command("heat-map", cls=ManyValues)
+def draw_heat_maps(
+    *,
+    data: Data,
+    model: Annotated[Path, typer.Option(help="Folder of a pairwise model.")],
+    dialogue: Annotated[
+        list[str] | None, typer.Option(help="Ids of dialogues; by default the first one.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the pictures.", callback=check_drawable)
+    ] = Path("runs/heat-maps"),
+) -> None:
+    """Draw how well each utterance of a dialogue follows each of its contexts."""
+    from turnwise.service.cli.models.evaluate.heat_map import draw  # noqa: PLC0415 - loads torch
+
+    draw(data, model, dialogue or [], out=out)

@@ -1,0 +1,33 @@
+"""`turnwise evaluate answers`."""
+
+from pathlib import Path
+
+from turnwise.models.errors import naming
+from turnwise.models.evaluation.answers import (
+    DRAWS,
+    evaluate_answers,
+    read_answers,
+    read_questions,
+)
+from turnwise.service.cli.models.evaluate.loading import load_encoders
+from turnwise.service.cli.models.evaluate.options import Compared
+from turnwise.service.cli.models.evaluate.report import report
+
+
+def measure(
+    data: list[Path],
+    outside: list[Path],
+    compared: Compared,
+    *,
+    examples: list[int],
+    covered: float,
+    out: Path | None,
+) -> None:
+    """Find the answer to a question when other phrasings of it are examples of the answer."""
+    pool = read_answers(data)
+    questions = read_questions(outside)
+    encoders = load_encoders(compared)
+    with naming(data):
+        rows = list(evaluate_answers(encoders, pool, questions, examples, covered))
+    note = f"{len(pool)} answers, {len(questions)} questions outside, {DRAWS} draws of examples."
+    report("answers", [*data, *outside], rows, out, note)

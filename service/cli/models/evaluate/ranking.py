@@ -1,0 +1,85 @@
+"""`turnwise evaluate ranking`, `journal` and `build-ranking`."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+import typer
+from rich.progress import track
+
+from turnwise.models.data import write_jsonl
+from turnwise.models.errors import naming
+from turnwise.models.evaluation.journal import as_offered, read_choices
+from turnwise.models.evaluation.ranking import (
+    Building,
+    Model,
+    build_ranking,
+    draw_replies,
+    evaluate_ranking,
+    read_ranking,
+)
+from turnwise.models.rerankers.cross_encoder import CrossEncoder
+from turnwise.service.cli.models.evaluate.loading import (
+    load_by_name,
+    load_encoders_and_rerankers,
+)
+from turnwise.service.cli.models.evaluate.options import Compared
+from turnwise.service.cli.models.evaluate.report import report
+from turnwise.service.cli.options import read_files
+from turnwise.service.cli.progress import SystemProgress
+
+
+def measure(
+    data: list[Path],
+    cross_encoders: list[str],
+    compared: Compared,
+    *,
+    out: Path | None,
+    limit: int | None,
+) -> None:
+    """Rank the candidates of R10 files."""
+    examples = read_ranking(data, limit)
+    if examples.dropped:
+        typer.echo(
+            f"dropped {len(examples.dropped)} contexts, the first at {examples.dropped[0]}: all "
+            "candidates are right, or none",
+            err=True,
+        )
+    models: dict[str, Model] = {**load_encoders_and_rerankers(compared)}
+    models |= load_by_name(cross_encoders, CrossEncoder, models)
+    with SystemProgress() as progress:
+        rows = list(evaluate_ranking(models, examples, progress))
+    report("ranking", data, rows, out)
+
+
+def measure_journal(
+    data: list[Path], compared: Compared, *, out: Path | None, limit: int | None
+) -> None:
+    """Rank what people were shown."""
+    choices = read_choices(data, limit)
+    models = load_encoders_and_rerankers(compared)
+    with SystemProgress() as progress:
+        rows = list(evaluate_ranking({**models}, choices, progress, [as_offered(choices)]))
+    report("journal", data, rows, out)
+
+
+def build(
+    data: list[Path],
+    *,
+    sources: Sequence[Literal["random", "bm25", "same-dialogue"]],
+    candidates: int,
+    replies: int,
+    context: int,
+    seed: int,
+    out: Path,
+    limit: int | None,
+) -> None:
+    """Write an R10 file of dialogues."""
+    how = Building(tuple(sources), candidates, replies, context, seed)
+    dialogues = read_files(data, limit)
+    with naming(data):
+        total = len(draw_replies(dialogues, how))
+        examples = track(build_ranking(dialogues, how), "building", total, transient=True)
+        count = write_jsonl(out, map(asdict, examples))
+    typer.echo(f"{count} contexts written to {out}")

@@ -50,7 +50,7 @@ def measure_next_utterance(
     limit: Limit = None,
 ) -> None:
     """Find the true next utterance after 2 to 10 others; --model takes pairwise models too."""
-    from turnwise.service.cli.models.evaluate import next_utterance as task  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate import next_utterance as task
 
     compared = Compared(model, base, precision)
     task.measure(data, compared, out=out, limit=limit)
@@ -95,7 +95,7 @@ def measure_short_term(
     limit: Limit = None,
 ) -> None:
     """Find the reply that leads to a goal some turns ahead."""
-    from turnwise.service.cli.models.evaluate import short_term as task  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate import short_term as task
 
     task.measure(
         data,
@@ -125,7 +125,7 @@ def measure_long_term(
     limit: Limit = None,
 ) -> None:
     """Put three goals into the order in which the dialogue reached them."""
-    from turnwise.service.cli.models.evaluate import long_term as task  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate import long_term as task
 
     compared = Compared(model, base, precision)
     task.measure(data, setting, compared, out=out, limit=limit)
@@ -146,7 +146,7 @@ def measure_ranking(
     limit: Limit = None,
 ) -> None:
     """Rank the candidates of R10 files; --model takes re-rankers' folders too."""
-    from turnwise.service.cli.models.evaluate import ranking as task  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate import ranking as task
 
     compared = Compared(model, base, precision)
     task.measure(data, cross_encoder or [], compared, out=out, limit=limit)
@@ -163,7 +163,7 @@ def measure_journal(
     limit: Limit = None,
 ) -> None:
     """Rank what people were shown (files of `turnwise journal export`): does their choice win?"""
-    from turnwise.service.cli.models.evaluate import ranking as task  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate import ranking as task
 
     compared = Compared(model, base, precision)
     task.measure_journal(data, compared, out=out, limit=limit)
@@ -197,7 +197,7 @@ def build_ranking(
     limit: Limit = None,
 ) -> None:
     """Make an R10 file from dialogues: the true reply among wrong ones."""
-    from turnwise.service.cli.models.evaluate import ranking as task  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate import ranking as task
 
     task.build(
         data,
@@ -227,7 +227,7 @@ def measure_confidence(
     limit: Limit = None,
 ) -> None:
     """Compare the confidence of first candidates with how often they are the true reply."""
-    from turnwise.service.cli.models.evaluate import confidence as task  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate import confidence as task
 
     task.measure(
         data,
@@ -257,7 +257,7 @@ def measure_answers(
     precision: Arithmetic = "float32",
 ) -> None:
     """Find the answer to a question when other phrasings of it are examples of the answer."""
-    from turnwise.service.cli.models.evaluate import answers as task  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate import answers as task
 
     compared = Compared(model, "", precision)
     task.measure(data, outside or [], compared, examples=examples, covered=covered, out=out)
@@ -274,7 +274,7 @@ def measure_similarity(
     limit: Limit = None,
 ) -> None:
     """Compare sentences, alone and in context, and correlate with people's scores."""
-    from turnwise.service.cli.models.evaluate import similarity as task  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate import similarity as task
 
     compared = Compared(model, base, precision)
     task.measure(data, compared, out=out, limit=limit)
@@ -298,7 +298,7 @@ def measure_choices(
     limit: Limit = None,
 ) -> None:
     """Choose which text is most similar to the last turn."""
-    from turnwise.service.cli.models.evaluate import similarity as task  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate import similarity as task
 
     task.measure_choices(
         data,
@@ -326,6 +326,6 @@ def draw_heat_maps(
     ] = Path("runs/heat-maps"),
 ) -> None:
     """Draw how well each utterance of a dialogue follows each of its contexts."""
-    from turnwise.service.cli.models.evaluate.heat_map import draw  # noqa: PLC0415 - loads torch
+    from turnwise.service.cli.models.evaluate.heat_map import draw
 
     draw(data, model, dialogue or [], out=out)

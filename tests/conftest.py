@@ -78,5 +78,6 @@ def pytest_runtest_makereport(
     """Let a skipped test fail where SKIPPED_TESTS=error: there, what tests need is installed."""
     report = yield
     if report.skipped and os.environ.get("SKIPPED_TESTS") == "error":
-        report.outcome, report.longrepr = "failed", f"{item.nodeid} was skipped: {report.longrepr}"
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped: {report.longrepr}"
     return report

@@ -109,8 +109,10 @@ def without_release(resource: Any) -> Any:  # noqa: ANN401 - whatever a resource
     if not isinstance(resource, dict):
         return resource
     labels = {
-        "app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart",
-    }  # fmt: skip
+        "app.kubernetes.io/instance",
+        "app.kubernetes.io/managed-by",
+        "helm.sh/chart",
+    }
     return {key: without_release(value) for key, value in resource.items() if key not in labels}
 
 

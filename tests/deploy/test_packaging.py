@@ -195,16 +195,21 @@ def test_files_that_compose_and_images_use_exist() -> None:
     build = compose("turnwise")["build"]
     assert (ROOT / build["context"] / build["dockerfile"]).is_file()
     mounted = [
-        volume.split(":")[0] for name in load(COMPOSE)["services"]
-        for volume in compose(name).get("volumes", []) if volume.startswith(".")
-    ]  # fmt: skip
+        volume.split(":")[0]
+        for name in load(COMPOSE)["services"]
+        for volume in compose(name).get("volumes", [])
+        if volume.startswith(".")
+    ]
     assert mounted
     assert [path for path in mounted if not (ROOT / path).exists()] == []
     let_in = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
     assert [path for path in let_in if not (ROOT / path).exists()] == []
     assert set(re.findall(r"(?<=COPY )[\w.]+", IMAGE.read_text())) <= {
-        ".", "constraints.txt", "examples", "pyproject.toml",
-    }  # fmt: skip
+        ".",
+        "constraints.txt",
+        "examples",
+        "pyproject.toml",
+    }
 
 
 def test_the_default_pool_of_compose_lies_in_its_image() -> None:
@@ -284,15 +289,31 @@ def test_workflows_call_targets_that_exist() -> None:
 # Licences of packages that a product under the Apache licence may link and pass on. MPL-2.0 asks
 # only for the source of its own files. GPL, AGPL and unknown licences are missing on purpose.
 ALLOWED = {
-    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-2-Clause", "BSD-3-Clause",
-    "BSL-1.0", "CC0-1.0", "CNRI-Python", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Zlib",
-}  # fmt: skip
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "CNRI-Python",
+    "ISC",
+    "MIT",
+    "MPL-2.0",
+    "PSF-2.0",
+    "Zlib",
+}
 # The names that packages without a licence expression (PEP 639) use.
 SAID = {
-    "Apache 2.0": "Apache-2.0", "Apache 2.0 License": "Apache-2.0",
-    "Apache Software License": "Apache-2.0", "BSD": "BSD-3-Clause", "BSD License": "BSD-3-Clause",
-    "3-Clause BSD License": "BSD-3-Clause", "MIT License": "MIT", "ISC License": "ISC",
-}  # fmt: skip
+    "Apache 2.0": "Apache-2.0",
+    "Apache 2.0 License": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "BSD": "BSD-3-Clause",
+    "BSD License": "BSD-3-Clause",
+    "3-Clause BSD License": "BSD-3-Clause",
+    "MIT License": "MIT",
+    "ISC License": "ISC",
+}
 
 
 def runtime() -> dict[str, Distribution]:
@@ -310,9 +331,10 @@ def runtime() -> dict[str, Distribution]:
         package = found[name] = distribution(name)
         extras = [{"extra": extra} for extra in (required.extras or {""})]
         waiting += [
-            line for line in package.requires or ()
+            line
+            for line in package.requires or ()
             if (marker := Requirement(line).marker) is None or any(map(marker.evaluate, extras))
-        ]  # fmt: skip
+        ]
     return found
 
 

@@ -51,7 +51,8 @@ def closure(requirements: list[str]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    copy, out = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheel")
+    copy = tmp_path_factory.mktemp("sources")
+    out = tmp_path_factory.mktemp("wheel")
     for name in SOURCES:
         (copy / name).symlink_to(ROOT / name)
     package = copy / "src" / "turnwise"

@@ -35,11 +35,13 @@ def check_lines(shown: str, printed: str) -> None:
 
 def _same(shown: str, printed: str) -> bool:
     """Compare two lines: words exactly, white space by where it is, numbers nearly."""
-    words, others = shown.split(), printed.split()
+    words = shown.split()
+    others = printed.split()
     if words[-1:] == ["..."]:
         words.pop()
         others = others[: len(words)]
-    one, other = " ".join(words), " ".join(others)
+    one = " ".join(words)
+    other = " ".join(others)
     numbers = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=False)
     return _NUMBER.sub("#", one) == _NUMBER.sub("#", other) and all(
         math.isclose(float(x), float(y), abs_tol=_CLOSE) for x, y in numbers

@@ -76,7 +76,8 @@ class Reader:
             environment: Of its shell, beside that of this process.
             instead: Words of the page, and what stands in their place here: ports, models.
         """
-        self._folder, self._instead = folder, dict(instead)
+        self._folder = folder
+        self._instead = dict(instead)
         self._names: dict[str, object] = {"__name__": "__main__"}
         self._shell = Shell(folder, environment)
         self._printed = ""

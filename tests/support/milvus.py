@@ -31,7 +31,8 @@ class MilvusServer:
     """The server, which a test may halt for a moment; its data go when the last test ends."""
 
     def __init__(self, pid: int, url: str) -> None:
-        self.url, self._pid = url, pid
+        self.url = url
+        self._pid = pid
 
     @contextmanager
     def halted(self) -> Iterator[None]:
@@ -100,8 +101,11 @@ def _start() -> str:
     folder = Path(tempfile.mkdtemp(prefix="tw-milvus-"))
     process = Popen(  # noqa: S603 - our own words
         [Path(sys.executable).with_name("milvus-server"), "--data", folder],
-        stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
+        start_new_session=True,
+    )
     try:
         port = _port(folder, process)
         eventually(lambda: _answers(port), _START_SECONDS)
@@ -119,7 +123,8 @@ def _end(pid: int, folder: Path) -> None:
 
 def _port(folder: Path, process: "Popen[bytes]") -> int:
     """Return the port that it chose, from the file in which it writes its settings."""
-    settings, end = folder / "configs" / "milvus.yaml", time.monotonic() + _START_SECONDS
+    settings = folder / "configs" / "milvus.yaml"
+    end = time.monotonic() + _START_SECONDS
     while True:
         assert process.poll() is None, "milvus-server did not start"
         assert time.monotonic() < end, "milvus-server did not come up"

@@ -63,7 +63,8 @@ class Oracle:
         return sum(counted) / len(counted)
 
     def reachability(self, said: Said, candidate: tuple[str, str], goal: tuple[str, str]) -> float:
-        (speaker, text), (goal_speaker, goal_text) = candidate, goal
+        (speaker, text) = candidate
+        (goal_speaker, goal_text) = goal
         relation = relation_to(speaker, goal_speaker)
         second = self.vector(text, Role.SECOND, relation)
         first, _ = self.context(said, goal_speaker)

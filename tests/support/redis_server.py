@@ -26,7 +26,8 @@ class RedisServer:
         self.folder = Path(tempfile.mkdtemp(prefix="tw-"))
         self.socket = self.folder / "s"
         self.url = f"unix://{self.socket}"
-        self._program, self._options = program or str(server_program()), options
+        self._program = program or str(server_program())
+        self._options = options
         self.start()
 
     def start(self) -> None:
@@ -34,14 +35,28 @@ class RedisServer:
         configuration.touch()
         self._process = Popen(  # noqa: S603 - our own words
             [
-                self._program, str(configuration),
-                "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder),
-                "--save", "", "--appendonly", "no", "--loglevel", "warning",
-                "--enable-debug-command", "local", *self._options,
+                self._program,
+                str(configuration),
+                "--port",
+                "0",
+                "--unixsocket",
+                str(self.socket),
+                "--dir",
+                str(self.folder),
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--loglevel",
+                "warning",
+                "--enable-debug-command",
+                "local",
+                *self._options,
             ],
-            stdin=DEVNULL, stdout=DEVNULL,
+            stdin=DEVNULL,
+            stdout=DEVNULL,
             restore_signals=False,  # so that a full disk is an error to it, and no signal
-        )  # fmt: skip
+        )
         while True:
             try:
                 self.command("PING")  # refused also while it reads its file

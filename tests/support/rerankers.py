@@ -43,10 +43,15 @@ def save_tiny_classifier(
     """Write a random BERT that reads pairs of at most so many word pieces."""
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-        num_attention_heads=2, max_position_embeddings=longest, num_labels=classes,
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=longest,
+        num_labels=classes,
         initializer_range=0.5,
-    )  # fmt: skip
+    )
     BertForSequenceClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

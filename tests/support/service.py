@@ -45,7 +45,8 @@ class InNamespace:
     KEY: ClassVar = api_key("tests", "admin")
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app, self.name = app, ""
+        self._app = app
+        self.name = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = scope.get("headers", [])
@@ -155,7 +156,8 @@ class Held:
     """An encoder whose next batch does not come back until it is let go."""
 
     def __init__(self, live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.has, self._go = threading.Event(), threading.Event()
+        self.has = threading.Event()
+        self._go = threading.Event()
         forward = live.encoder.forward
 
         def held(tokens: Any) -> Any:  # noqa: ANN401

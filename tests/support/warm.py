@@ -49,7 +49,8 @@ def warm_command(folder: Path, owner: int) -> Path:
     Whoever asks first for a folder starts what it needs; the others wait for that.
     """
     folder.mkdir(exist_ok=True)
-    address, command = folder / "s", folder / "turnwise"
+    address = folder / "s"
+    command = folder / "turnwise"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not address.exists():

@@ -22,7 +22,8 @@ class Wire:
 
     def __init__(self, server: Path, path: Path) -> None:
         self.url = f"unix://{path}"
-        self.deaf, self.mute = Event(), Event()
+        self.deaf = Event()
+        self.mute = Event()
         self.mark = b""
         self._server = server
         self._listener = socket.socket(socket.AF_UNIX)

@@ -71,7 +71,8 @@ def test_undo_offers_the_candidates_again(chat: Chat, live: Live) -> None:
 
 def test_a_goal_ranks_and_can_be_ended(chat: Chat, live: Live) -> None:
     out = chat("Hello", "/goal Thank you!", "/goal", options=("--top-k", str(len(REPLIES))))
-    shown, n = offered(out), len(REPLIES)
+    shown = offered(out)
+    n = len(REPLIES)
     assert shown[:n] == shown[2 * n :]
     assert sorted(shown[n : 2 * n]) == sorted(REPLIES)
     assert "toward: Thank you!" in out

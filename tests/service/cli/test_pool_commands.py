@@ -21,7 +21,8 @@ def test_load_changes_what_differs_and_keeps_the_description(
 ) -> None:
     live.ok(live.http.put("/pools/p", json={"description": "ours"}))
     url = live.url
-    one, two = {"id": "1", "text": "Hello"}, {"id": "2", "text": "Bye"}
+    one = {"id": "1", "text": "Hello"}
+    two = {"id": "2", "text": "Bye"}
     said = command("load", write_lines(tmp_path / "a.jsonl", one, two), "--pool", "p", "--url", url)
     assert "version 1, 2 candidates (2 new or changed, 0 as before)" in said
     file = write_lines(tmp_path / "b.jsonl", one, two | {"text": "Goodbye"})
@@ -106,8 +107,10 @@ def test_a_snapshot_can_be_restored_under_another_name(
 ) -> None:
     folder = tmp_path / "saved"
     settings = {
-        "description": "ours", "min_confidence": 0.2, "calibration": {"slope": 2.0, "offset": -1.0}
-    }  # fmt: skip
+        "description": "ours",
+        "min_confidence": 0.2,
+        "calibration": {"slope": 2.0, "offset": -1.0},
+    }
     live.ok(live.http.put("/pools/default", json=settings))
     assert f"{len(REPLIES)} candidates" in command("snapshot", "default", folder)
     encoded = live.increase("turnwise_encoded_texts_total", role="after", lane="bulk")

@@ -45,7 +45,8 @@ class Waiting:
     """Something of an AsyncClient's, whose coroutines are awaited in a loop of another thread."""
 
     def __init__(self, inner: object, portal: BlockingPortal) -> None:
-        self._inner, self._portal = inner, portal
+        self._inner = inner
+        self._portal = portal
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         value = getattr(self._inner, name)

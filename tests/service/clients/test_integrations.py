@@ -66,7 +66,8 @@ def test_langgraph_node_answers_each_message_with_another_reply(
     client: Client, live: Live, example: Example
 ) -> None:
     pytest.importorskip("langgraph")
-    bot, thread = example("langgraph_node").graph(client), {"configurable": {"thread_id": "t"}}
+    bot = example("langgraph_node").graph(client)
+    thread = {"configurable": {"thread_id": "t"}}
     for text in ("Hello", "Hello again", "And again"):
         state = bot.invoke({"messages": [("user", text)]}, thread)
     shown = [(message.type, message.text) for message in state["messages"]]
@@ -105,7 +106,8 @@ def _rasa_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         import rasa_sdk  # type: ignore[import-not-found] # noqa: F401, PLC0415
     except ImportError:
-        package, executor = ModuleType("rasa_sdk"), ModuleType("rasa_sdk.executor")
+        package = ModuleType("rasa_sdk")
+        executor = ModuleType("rasa_sdk.executor")
         vars(package).update(Action=object, Tracker=object, executor=executor)
         vars(executor).update(CollectingDispatcher=object)
         monkeypatch.setitem(sys.modules, "rasa_sdk", package)
@@ -159,7 +161,8 @@ def test_of_a_hundred_samples_the_one_that_leads_to_the_goal_is_first(
 def test_a_chat_model_proposes_and_the_best_proposal_is_taken(
     client: Client, live: Live, example: Example, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chat_model, stub_chat_model = example("chat_model"), example("stub_chat_model")
+    chat_model = example("chat_model")
+    stub_chat_model = example("stub_chat_model")
 
     class Stub(stub_chat_model.Handler):  # type: ignore[misc]
         def log_message(self, *_: object) -> None:

@@ -16,8 +16,10 @@ CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 SLOW_MS = 30_000
 VIEWS = ["replies", "goals", "plan", "pools", "latency"]
 PHONE: dict[str, Any] = {
-    "viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True,
-}  # fmt: skip
+    "viewport": {"width": 390, "height": 844},
+    "has_touch": True,
+    "is_mobile": True,
+}
 
 
 @pytest.fixture(scope="module")  # an open playwright is a running event loop in its thread

@@ -14,7 +14,8 @@ from tests.support.messages import REPLIES
 from tests.support.service import Launch, Live, api_key
 from tests.support.waiting import eventually
 
-TOP, BOTTOM = {"x": 60, "y": 8}, {"x": 60, "y": 54}
+TOP = {"x": 60, "y": 8}
+BOTTOM = {"x": 60, "y": 54}
 HEALTH_MS = 5_000
 MARKUP = "<img src=x onerror=\"document.title='broken'\"> <b>bold</b>"
 
@@ -170,9 +171,11 @@ def test_a_goal_moves_candidates_and_what_is_avoided_removes_some(console: Conso
     after = console.page.get_by_role("list", name="Toward the goal").get_by_role("listitem")
     expect(after).to_have_count(len(REPLIES))
     asked = {
-        "session_id": console.session, "pool": "default", "fit_weight": 0.2,
+        "session_id": console.session,
+        "pool": "default",
+        "fit_weight": 0.2,
         "goals": [{"text": "Thank you!", "speaker": "user"}],
-    }  # fmt: skip
+    }
     ranking = console.live.post("/rank", **asked)["ranking"]
     expect(after.locator(".text")).to_have_text([item["text"] for item in ranking])
     console.page.get_by_role("button", name="Add an utterance to avoid").click()
@@ -212,9 +215,11 @@ def test_goals_are_dragged_in_moved_by_keys_and_ordered(console: Console) -> Non
     page.get_by_role("button", name="Order them").click()
     texts = goals.all_inner_texts()
     plan = console.live.post(
-        "/plan", session_id=console.session, top=5,
+        "/plan",
+        session_id=console.session,
+        top=5,
         goals=[{"id": str(place + 1), "text": text} for place, text in enumerate(texts)],
-    )  # fmt: skip
+    )
     orders = page.get_by_role("list", name="Orders, best first").get_by_role("button")
     expect(orders).to_have_count(len(plan["orders"]))
     for line, order in zip(orders.all(), plan["orders"], strict=True):
@@ -346,7 +351,8 @@ def test_a_turn_that_met_a_fault_is_sent_again_and_nothing_is_said_twice(
 def test_what_is_searched_set_and_said_while_the_page_still_loads_arrives(
     live: Live, console_of: OpenConsole
 ) -> None:
-    console, held = console_of(live), list[Route]()
+    console = console_of(live)
+    held = list[Route]()
 
     def go_on() -> None:
         assert held
@@ -471,7 +477,8 @@ def test_filters_of_the_turns_and_of_the_session_hold_and_wrong_ones_say_why(
     console.say("Hello there")
     ids = console.page.locator("#candidates .reply")
     expect(ids).to_have_count(6)
-    where, carried = console.page.locator("#where"), console.page.locator("#session-where")
+    where = console.page.locator("#where")
+    carried = console.page.locator("#session-where")
     enter(where, '{"topic": {"like": "even"}}')
     expect(console.page.get_by_role("alert")).to_contain_text("topic, like: is not a condition")
     expect(where).to_have_attribute("aria-invalid", "true")
@@ -510,7 +517,8 @@ def test_a_filter_that_a_turn_was_rejected_for_can_be_corrected(console: Console
 def test_a_search_of_a_pool_takes_a_filter(console: Console) -> None:
     with_metadata(console.live)
     console.view("Pools")
-    page, where = console.page, console.page.locator("#search-where")
+    page = console.page
+    where = console.page.locator("#search-where")
     page.get_by_placeholder("Where is my parcel?").fill("Hello")
     enter(where, '{"any": []}')
     expect(page.get_by_role("alert")).to_contain_text("at least one filter")
@@ -593,5 +601,7 @@ def test_what_becomes_of_candidates_is_told_to_the_service(console: Console) -> 
 
     eventually(lambda: len(feedback()) == 3)
     assert feedback() == [
-        (1, "rejected", None, 1), (1, "edited", "It is on its way.", 2), (3, "chosen", None, 3),
-    ]  # fmt: skip
+        (1, "rejected", None, 1),
+        (1, "edited", "It is on its way.", 2),
+        (3, "chosen", None, 3),
+    ]

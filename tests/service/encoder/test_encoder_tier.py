@@ -108,7 +108,8 @@ def test_a_tier_and_its_replicas_use_the_graph_of_a_model(
     folder = shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "model")
     card(str(folder))
     model: dict[str, object] = {"model": str(folder), "data_dir": tmp_path / "data"}
-    own, remote = launch(**model), launch(**model, encoder_url=tier(**model).url)
+    own = launch(**model)
+    remote = launch(**model, encoder_url=tier(**model).url)
     own.fill()
     eventually(lambda: "default" in [pool["name"] for pool in remote.get("/pools")["pools"]])
     ours, theirs = (
@@ -169,7 +170,8 @@ def test_a_trace_leads_through_the_queue_redis_and_the_tier(
 ) -> None:
     live = replica(tier().url)
     assert say(live, "Hello").is_success
-    turn, call = "POST /sessions/{session_id}/turn", "POST /v1/embeddings"
+    turn = "POST /sessions/{session_id}/turn"
+    call = "POST /v1/embeddings"
     at_the_tier = f"{turn} > encode > batch > encoder {call} > {call}"
     wanted = {
         turn,

@@ -83,7 +83,8 @@ OUT_OF_MEMORY = [
 def test_a_batch_for_which_memory_does_not_suffice_is_encoded_one_by_one(
     live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
 ) -> None:
-    forward, talk = live.encoder.forward, Talk("s", oracle)
+    forward = live.encoder.forward
+    talk = Talk("s", oracle)
     for number, error in enumerate(OUT_OF_MEMORY):
 
         def small_batches_only(tokens: Any, error: Exception = error) -> Any:  # noqa: ANN401
@@ -171,7 +172,8 @@ LEFT = {"route": "/sessions/{session_id}/turn", "status": "499"}
 def test_a_client_that_leaves_early_has_said_nothing(
     live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
 ) -> None:
-    written, talk = live.written(), Talk("s", oracle)
+    written = live.written()
+    talk = Talk("s", oracle)
     left = live.increase("turnwise_requests_total", **LEFT)
     talk.turn(live)
     eventually(lambda: written() == 1)  # so that the device is free
@@ -216,7 +218,8 @@ def test_a_client_that_leaves_after_the_commit_has_said_it_once(
 ) -> None:
     talk = Talk("s", oracle)
     talk.turn(live)
-    committed, commit = threading.Event(), SessionStore.commit
+    committed = threading.Event()
+    commit = SessionStore.commit
 
     async def committing(self: SessionStore, *arguments: Any) -> bool:  # noqa: ANN401
         await commit(self, *arguments)
@@ -241,7 +244,8 @@ def test_a_client_that_leaves_after_the_commit_has_said_it_once(
 def test_a_clock_that_jumps_loses_nothing_and_holds_up_nobody(
     live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle, redis_url: str, jump: float
 ) -> None:
-    talk, again = Talk("s", oracle), Talk("again", oracle)
+    talk = Talk("s", oracle)
+    again = Talk("again", oracle)
     for each in (talk, again):
         each.turn(live)
     move_clock(monkeypatch, jump)

@@ -88,13 +88,24 @@ def test_a_candidate_of_an_upload_may_not_have_a_key_twice(live: Live) -> None:
 
 
 TEXTS = {
-    "NUL": "a\0b", "only NUL": "\0", "bidi": "\u202eabc\u2066x", "combining": "a" + "\u0301" * 1900,
-    "no space": "x" * 2000, "ZWJ": "👨‍👩‍👧‍👦🏳️‍🌈", "noncharacters": "\ufffe\uffff\U0010ffff\ufdd0",
-    "BOM": "\ufeffa\ufeff", "NFC": "é", "NFD": "e\u0301", "terminal": "\x1b[31mred\x1b]0;t\x07",
-    "separators": "a\u2028b\u2029c\x85d\r\ne", "zero width": "\u200b",
-    "role tokens": "[CLS] [B1] [E] [BEFORE] [AFTER] [PAD]", "markup": "<script>alert(1)</script>",
-    "Lua": "']]..redis.call('FLUSHALL')..[['", "RESP": "x\r\n*1\r\n$8\r\nFLUSHALL",
-}  # fmt: skip
+    "NUL": "a\0b",
+    "only NUL": "\0",
+    "bidi": "\u202eabc\u2066x",
+    "combining": "a" + "\u0301" * 1900,
+    "no space": "x" * 2000,
+    "ZWJ": "👨‍👩‍👧‍👦🏳️‍🌈",
+    "noncharacters": "\ufffe\uffff\U0010ffff\ufdd0",
+    "BOM": "\ufeffa\ufeff",
+    "NFC": "é",
+    "NFD": "e\u0301",
+    "terminal": "\x1b[31mred\x1b]0;t\x07",
+    "separators": "a\u2028b\u2029c\x85d\r\ne",
+    "zero width": "\u200b",
+    "role tokens": "[CLS] [B1] [E] [BEFORE] [AFTER] [PAD]",
+    "markup": "<script>alert(1)</script>",
+    "Lua": "']]..redis.call('FLUSHALL')..[['",
+    "RESP": "x\r\n*1\r\n$8\r\nFLUSHALL",
+}
 IDS = {name: text[:100] for name, text in TEXTS.items() if text[:100].isprintable()} | {
     "path": "../a/b?c#d%2f",
     "hash tag": "}{a",
@@ -106,8 +117,10 @@ IDS = {name: text[:100] for name, text in TEXTS.items() if text[:100].isprintabl
 
 
 def test_texts_come_back_as_they_were_byte_for_byte(live: Live) -> None:
-    upload = [{"id": f"c{n}", "text": text, "metadata": {text[:200]: text[:500]}}
-              for n, text in enumerate(TEXTS.values())]  # fmt: skip
+    upload = [
+        {"id": f"c{n}", "text": text, "metadata": {text[:200]: text[:500]}}
+        for n, text in enumerate(TEXTS.values())
+    ]
     live.ok(live.http.put("/pools/p", json={}))
     live.ok(live.http.put("/pools/p/candidates", json=upload))
     found = live.post("/pools/p/search", text="x", top_k=100)["candidates"]
@@ -137,9 +150,25 @@ def test_ids_of_candidates_are_any_line_of_text(live: Live) -> None:
 
 
 LEAVING = [
-    "a:b", "{a}", "a}:x{", "*", "..", ".", "a/b", "../b", "a\n", "a b", "a\0", "é", "", "-", "_a",
-    "x" * 129, "\u202ea", "%00",
-]  # fmt: skip
+    "a:b",
+    "{a}",
+    "a}:x{",
+    "*",
+    "..",
+    ".",
+    "a/b",
+    "../b",
+    "a\n",
+    "a b",
+    "a\0",
+    "é",
+    "",
+    "-",
+    "_a",
+    "x" * 129,
+    "\u202ea",
+    "%00",
+]
 
 
 def test_a_key_that_leaves_the_file_no_longer_opens(launch: Launch, tmp_path: Path) -> None:
@@ -230,7 +259,8 @@ def test_nobody_finds_what_is_anothers_nor_that_it_is_there(
         blocking.Redis(unix_socket_path=str(_shared_server.socket)) as client,
         client.monitor() as monitor,
     ):
-        there, nowhere = tried("hers", "secret"), tried("none", "hidden")
+        there = tried("hers", "secret")
+        nowhere = tried("none", "hidden")
         _shared_server.command("ECHO", "the end")
         commands = (each["command"] for each in monitor.listen())
         seen = list(takewhile(lambda command: "the end" not in command, commands))
@@ -258,7 +288,8 @@ def test_keys_of_idempotency_are_plain_and_short(live: Live, key: bytes) -> None
 
 
 def test_logs_keep_to_their_lines_and_tell_no_texts(live: Live) -> None:
-    stream, logger = io.StringIO(), logging.getLogger("turnwise")
+    stream = io.StringIO()
+    logger = logging.getLogger("turnwise")
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter(text=False))
     logger.addHandler(handler)

@@ -276,7 +276,8 @@ def test_who_never_ends_a_head_is_hung_up_on(
 def test_an_old_connection_closes_after_an_answer_that_says_so(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live, asked = launch(), head("GET /livez HTTP/1.1")
+    live = launch()
+    asked = head("GET /livez HTTP/1.1")
     with connected(live, asked, head("GET /livez HTTP/1.1", CLOSE)) as client:
         assert ["connection" in each.headers for each in answers(client)] == [False, True]
     monkeypatch.setattr(protocol, "CONNECTION_SECONDS", 0.0)
@@ -323,13 +324,19 @@ def test_a_body_that_flows_may_take_longer_than_one_that_does_not(
 def test_who_asks_for_another_protocol_is_answered_in_this_one(live: Live) -> None:
     upgrade = ["Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"]
     kept = head(
-        "POST /sessions/s/turn HTTP/1.1", JSON, LENGTH,
-        "Connection: Upgrade, HTTP2-Settings", *upgrade,
-    )  # fmt: skip
+        "POST /sessions/s/turn HTTP/1.1",
+        JSON,
+        LENGTH,
+        "Connection: Upgrade, HTTP2-Settings",
+        *upgrade,
+    )
     last = head(
-        "POST /sessions/s/turn HTTP/1.1", JSON, "Transfer-Encoding: chunked",
-        "Connection: close, Upgrade, HTTP2-Settings", *upgrade,
-    )  # fmt: skip
+        "POST /sessions/s/turn HTTP/1.1",
+        JSON,
+        "Transfer-Encoding: chunked",
+        "Connection: close, Upgrade, HTTP2-Settings",
+        *upgrade,
+    )
     for pieces in ([kept + BODY + last + CHUNKED], [kept, BODY[:9], BODY[9:], last, CHUNKED]):
         with connected(live, *pieces) as client:
             assert [each.status for each in answers(client)] == [200, 200]

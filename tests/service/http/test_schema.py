@@ -10,10 +10,13 @@ from tests.support.service import Launch
 from turnwise.service.settings import Limits
 
 _BEYOND_A_SCHEMA = [
-    "two goals have the same id", "idempotency-mismatch", "levels deep", "a filter has at most",
+    "two goals have the same id",
+    "idempotency-mismatch",
+    "levels deep",
+    "a filter has at most",
     "there is no confidence",
     "this service has no candidate store",
-]  # fmt: skip
+]
 _EXAMPLES = settings(max_examples=4, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

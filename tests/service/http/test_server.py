@@ -48,8 +48,11 @@ class Process:
         self.events: list[dict[str, Any]] = []
         self.popen = Popen(  # noqa: S603 - our own words
             [*command, "serve", "--port", "0"],
-            env=os.environ | variables | settings, stderr=PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            env=os.environ | variables | settings,
+            stderr=PIPE,
+            text=True,
+            start_new_session=True,
+        )
 
     def until(self, message: str) -> dict[str, Any]:
         """Read events up to one with this message."""

@@ -76,7 +76,8 @@ def test_answers_do_not_depend_on_the_store(live: Live) -> None:
                 for pool in ("default", "far")
             )
             assert (near.status_code, far.status_code) == (200, 200), far.text
-            ours, theirs = near.json()["candidates"], far.json()["candidates"]
+            ours = near.json()["candidates"]
+            theirs = far.json()["candidates"]
             assert [one["id"] for one in ours] == [one["id"] for one in theirs]
             for one, other in zip(ours, theirs, strict=True):
                 assert one["score"] == pytest.approx(other["score"], abs=1e-5)

@@ -27,7 +27,8 @@ def goals() -> list[dict[str, str]]:
 
 
 def link(oracle: Oracle, x: int, y: int) -> float:
-    (speaker, text), (target, goal) = GOALS[x], GOALS[y]
+    (speaker, text) = GOALS[x]
+    (target, goal) = GOALS[y]
     before = oracle.encoder.encode([text], Role.SECOND, relation_to(speaker, target))[0]
     return float(before @ oracle.after(goal))
 
@@ -120,7 +121,9 @@ def test_a_goal_is_read_once_in_each_relation(live: Live) -> None:
 def test_a_plan_is_rejected_before_its_goals_are_encoded(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, plan, most = threading.Event(), planning.plan_chain, 32
+    go_on = threading.Event()
+    plan = planning.plan_chain
+    most = 32
 
     def planned_late(*given: object) -> tuple[Order, ...]:
         assert go_on.wait(PATIENCE)
@@ -142,7 +145,9 @@ def test_a_plan_is_rejected_before_its_goals_are_encoded(
 
 
 def test_turns_do_not_wait_for_plans(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits, go_on, plan = threading.Event(), threading.Event(), planning.plan_chain
+    waits = threading.Event()
+    go_on = threading.Event()
+    plan = planning.plan_chain
 
     def planned_late(*given: object) -> tuple[Order, ...]:
         waits.set()

@@ -49,9 +49,13 @@ def test_goals_are_equation_4_weighted_plus_fit(live: Live, oracle: Oracle) -> N
         for (speaker, text), weight in zip(GOALS, weights, strict=True)
     ]
     answer = live.post(
-        "/rank", context=CONTEXT, candidates=REPLIES, goals=goals, fit_weight=0.1,
+        "/rank",
+        context=CONTEXT,
+        candidates=REPLIES,
+        goals=goals,
+        fit_weight=0.1,
         aggregation="mean",
-    )  # fmt: skip
+    )
     for item in answer["ranking"]:
         reach = [oracle.reachability(DIALOGUE, ("bot", item["text"]), goal) for goal in GOALS]
         fit = oracle.score(DIALOGUE, item["text"])

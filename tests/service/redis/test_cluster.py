@@ -123,7 +123,8 @@ def test_turns_land_once_while_their_slot_moves(
 
 
 def test_sessions_are_listed_and_deleted_on_every_node(launch: Launch, nodes: list[Node]) -> None:
-    url, keys = f"redis://127.0.0.1:{nodes[0].port}", [InNamespace.KEY]
+    url = f"redis://127.0.0.1:{nodes[0].port}"
+    keys = [InNamespace.KEY]
     live = launch(redis_url=url, redis_cluster=True, api_keys=keys)
     live.app.name = "n"
     ids = {f"u42-{number}" for number in range(12)}
@@ -138,7 +139,8 @@ def test_sessions_are_listed_and_deleted_on_every_node(launch: Launch, nodes: li
 
 @pytest.mark.anyio
 async def test_nodes_that_a_client_does_not_know_are_listed_too(nodes: list[Node]) -> None:
-    url, keys = f"redis://127.0.0.1:{nodes[0].port}", {f"u42-{number}" for number in range(12)}
+    url = f"redis://127.0.0.1:{nodes[0].port}"
+    keys = {f"u42-{number}" for number in range(12)}
     async with connect(url, cluster=True, timeout=PATIENCE) as writer:
         for key in keys:
             await writer.set(key, "")

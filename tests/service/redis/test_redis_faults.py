@@ -104,7 +104,8 @@ def test_a_redis_that_cannot_write_takes_no_turn_and_loses_none(
 def test_a_primary_that_moves_behind_its_address_is_found_again(
     launch: Launch, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    address, new = tmp_path / "redis", RedisServer()
+    address = tmp_path / "redis"
+    new = RedisServer()
     address.symlink_to(redis_server.socket)
     try:
         live = launch(redis_url=f"unix://{address}")

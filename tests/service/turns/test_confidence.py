@@ -141,7 +141,8 @@ def test_it_is_null_where_it_cannot_be_known(live: Live, options: dict[str, Any]
 
 
 def test_a_ranking_that_is_not_by_the_context_alone_has_none(live: Live) -> None:
-    goal, avoided = {"text": "Thank you"}, {"text": "Goodbye", "threshold": 10.0}
+    goal = {"text": "Thank you"}
+    avoided = {"text": "Goodbye", "threshold": 10.0}
     for fields in ({"goals": [goal]}, {"avoid": [avoided]}, {"aggregation": "max_sim"}):
         ranked = live.post("/rank", context=CONTEXT, pool="default", **fields)
         assert ranked["confidence"] is None
@@ -153,7 +154,8 @@ def test_a_turn_below_the_threshold_abstains(live: Live) -> None:
     abstained = live.increase("turnwise_turns_total", outcome="abstained", **labels)
     answered = live.increase("turnwise_turns_total", outcome="answered", **labels)
     confidence = last_turn(live, "s")["confidence"]
-    low, high = confidence - 1e-4, confidence + 1e-4
+    low = confidence - 1e-4
+    high = confidence + 1e-4
     assert last_turn(live, "t", min_confidence=low)["candidates"]
     answer = last_turn(live, "u", min_confidence=high)
     assert (answer["candidates"], answer["abstained"]) == ([], True)

@@ -50,7 +50,8 @@ def listed(client: Client, prefix: str | None = None) -> list[str]:
 
 
 def test_a_user_s_sessions_are_listed_and_deleted_page_by_page(live: Live, client: Client) -> None:
-    name, live.app.name = live.namespace, f"{live.namespace}-other"
+    name = live.namespace
+    live.app.name = f"{live.namespace}-other"
     live.ok(live.http.put("/sessions/u42-1", json={}))
     live.app.name = name
     assert {*listed(client, "u42-")} == HERS

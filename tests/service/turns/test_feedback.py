@@ -38,14 +38,21 @@ def test_an_event_is_kept_once_with_the_rank_of_its_candidate(live: Live) -> Non
     chosen = give(live, second, "chosen")
     assert chosen == give(live, second, "chosen")
     assert chosen == {
-        "turn": 1, "candidate": second, "event": "chosen", "text": None, "rank": 2,
-    }  # fmt: skip
+        "turn": 1,
+        "candidate": second,
+        "event": "chosen",
+        "text": None,
+        "rank": 2,
+    }
     edited = give(live, third, "edited", text="  It is late. ")
     assert edited["text"] == "It is late."
     assert grown() == 1
     assert kept(live) == [
-        (1, first, "shown"), (1, second, "chosen"), (1, second, "shown"), (1, third, "edited"),
-    ]  # fmt: skip
+        (1, first, "shown"),
+        (1, second, "chosen"),
+        (1, second, "shown"),
+        (1, third, "edited"),
+    ]
 
 
 def test_ranks_of_what_was_chosen_are_counted_by_pool_and_model(live: Live) -> None:
@@ -53,8 +60,10 @@ def test_ranks_of_what_was_chosen_are_counted_by_pool_and_model(live: Live) -> N
     for candidate, event in zip(ids, ("rejected", "chosen", "edited"), strict=True):
         give(live, candidate, event, **({"text": "Sorry."} if event == "edited" else {}))
     labels = {
-        "namespace": live.namespace, "pool": "default", "model": live.encoder.name,
-    }  # fmt: skip
+        "namespace": live.namespace,
+        "pool": "default",
+        "model": live.encoder.name,
+    }
     name = "turnwise_chosen_reciprocal_rank"
     assert live.metric(f"{name}_count", **labels) == 2
     assert live.metric(f"{name}_sum", **labels) == pytest.approx(1 / 2 + 1 / 3)
@@ -70,7 +79,8 @@ def test_ranks_of_what_was_chosen_are_counted_by_pool_and_model(live: Live) -> N
 def test_a_replica_without_the_model_of_the_pool_keeps_feedback_too(
     launch: Launch, pairwise_folder: Path
 ) -> None:
-    live, other = launch(pairwise=pairwise_folder), launch()
+    live = launch(pairwise=pairwise_folder)
+    other = launch()
     live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
     live.fill(pool="pairs")
     offer = live.turn(SESSION, "user", "Where is it?", pool="pairs", top_k=1)["candidates"]
@@ -148,7 +158,8 @@ def test_the_number_of_events_and_the_age_of_a_turn_are_bounded(
     body = {"candidate": ids[1], "event": "chosen"}
     old = live.http.post(f"/sessions/{SESSION}/turns/1/feedback", json=body)
     assert problem(old) == (409, "conflict")
-    candidate, turn = offered(live)[0], OFFERS_KEPT + 2
+    candidate = offered(live)[0]
+    turn = OFFERS_KEPT + 2
     monkeypatch.setattr(feedback, "FEEDBACK_KEPT", 2)
     body = {"candidate": candidate, "event": "chosen"}
     full = live.http.post(f"/sessions/{SESSION}/turns/{turn}/feedback", json=body)

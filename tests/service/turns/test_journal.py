@@ -75,21 +75,34 @@ def test_a_line_tells_all_of_a_turn(launch: Launch, folder: Path) -> None:
     assert turn.pop("at") <= feedback.pop("at")
     assert turn.pop("version") == feedback.pop("version")
     assert turn == {
-        "what": "turn", "namespace": "default", "session": "s", "turn": 1, "speaker": "user",
-        "text": "Where is it?", "responder": "bot", "model": answer["model"],
-        "pool": answer["pool"], "offered": offered,
+        "what": "turn",
+        "namespace": "default",
+        "session": "s",
+        "turn": 1,
+        "speaker": "user",
+        "text": "Where is it?",
+        "responder": "bot",
+        "model": answer["model"],
+        "pool": answer["pool"],
+        "offered": offered,
         "where": {"all": [{"kind": {"exists": False}}, {"none": [{"x": 1}]}]},
-    }  # fmt: skip
+    }
     assert feedback == {
-        "what": "feedback", "namespace": "default", "session": "s", "turn": 1,
-        "candidate": ids(answer)[1], "event": "edited", "text": "Here.",
-    }  # fmt: skip
+        "what": "feedback",
+        "namespace": "default",
+        "session": "s",
+        "turn": 1,
+        "candidate": ids(answer)[1],
+        "event": "edited",
+        "text": "Here.",
+    }
 
 
 def test_the_lines_of_two_replicas_make_dialogues(
     launch: Launch, folder: Path, tmp_path: Path
 ) -> None:
-    one, two = launch(journal=folder / "1"), launch(journal=folder / "2")
+    one = launch(journal=folder / "1")
+    two = launch(journal=folder / "2")
     one.fill()
     first = one.turn("s", "user", "Hello", top_k=3)
     give(two, 1, ids(first)[1], "chosen")
@@ -114,16 +127,21 @@ def test_the_lines_of_two_replicas_make_dialogues(
     assert said == [
         {"speaker": "user", "text": "Hello"},
         {
-            "speaker": "bot", "text": offers[0][1],
-            "chosen": offers[0][1], "shown": offers[0], "rejected": [offers[0][2]],
+            "speaker": "bot",
+            "text": offers[0][1],
+            "chosen": offers[0][1],
+            "shown": offers[0],
+            "rejected": [offers[0][2]],
         },
         {"speaker": "user", "text": "My parcel is late."},
         {
-            "speaker": "bot", "text": "It comes today.",
-            "chosen": offers[1][0], "shown": offers[1][:2],
+            "speaker": "bot",
+            "text": "It comes today.",
+            "chosen": offers[1][0],
+            "shown": offers[1][:2],
         },
         {"speaker": "user", "text": "Thank you!"},
-    ]  # fmt: skip
+    ]
     (dialogue,) = read_dialogues(out)
     assert [(u.speaker, u.text) for u in dialogue.utterances] == texts(said)
 
@@ -202,8 +220,9 @@ def test_a_torn_line_and_a_lost_one_break_no_dialogue(
     out = tmp_path / "out.jsonl"
     parts = exported(out, folder)
     assert {name: [text for _, text in texts(said)] for name, said in parts.items()} == {
-        "default/s": ["Text 1."], "default/s-2": ["Text 3.", "Text 4.", "Text 5."],
-    }  # fmt: skip
+        "default/s": ["Text 1."],
+        "default/s-2": ["Text 3.", "Text 4.", "Text 5."],
+    }
     assert "not a line of a journal" in caplog.text
 
 
@@ -215,12 +234,13 @@ def test_lines_of_a_later_release_stay_and_deleted_ones_go(folder: Path) -> None
     later = b'{"what":"handover","at":1.0,"namespace":"n","session":"bo","to":"human"}\n'
     deleted = [undo("ada-1"), undo("a")]
     kept = [
-        undo("ad"), undo("eve"),
+        undo("ad"),
+        undo("eve"),
         DeletionLine(namespace="n", prefix="ada-", version=1),
         DeletionLine(namespace="n", prefix="a-longer-one", version=1),
         DeletionLine(namespace="n", session="a", version=1),
         DeletionLine(namespace="other", prefix="", version=1),
-    ]  # fmt: skip
+    ]
     written = later + b"".join(map(dump, kept))
     (folder / "0.jsonl").write_bytes(b"".join(map(dump, deleted)) + written + b'{"torn')
     assert run("compact", folder) == "2 lines removed from 1 files\n"

@@ -139,8 +139,10 @@ def test_a_pool_keeps_its_encoder_as_long_as_it_is_there(by_pairs: Live) -> None
     by_pairs.ok(by_pairs.http.put("/pools/pairs", json={"description": "Replies"}))
     told = by_pairs.get("/pools/pairs")
     assert (told["encoder"], told["description"], told["size"]) == (
-        "pairwise", "Replies", len(REPLIES),
-    )  # fmt: skip
+        "pairwise",
+        "Replies",
+        len(REPLIES),
+    )
     assert by_pairs.http.delete("/pools/pairs").status_code == 204
     by_pairs.fill(pool="pairs")
     assert by_pairs.get("/pools/pairs")["encoder"] == "default"

@@ -99,7 +99,8 @@ class Conversation(RuleBasedStateMachine):
     @rule(replica=REPLICAS)
     def delete(self, replica: int) -> None:
         self.replicas[replica].http.delete(self.path)
-        self.said, self.answered = [], {}
+        self.said = []
+        self.answered = {}
 
     @rule(part=st.sampled_from(["first", "second", "other_first", "other_second"]))
     def lose_vectors(self, part: str) -> None:
@@ -132,11 +133,18 @@ class Conversation(RuleBasedStateMachine):
                 assert told == self.said
 
     def _turn(self, replica: int, speaker: str, text: str, aggregation: tuple[str, int]) -> None:
-        live, oracle, (name, last_rows) = self.replicas[replica], self.oracles[replica], aggregation
+        live = self.replicas[replica]
+        oracle = self.oracles[replica]
+        (name, last_rows) = aggregation
         body = {
-            "speaker": speaker, "text": text, "respond": True, "top_k": len(REPLIES),
-            "aggregation": name, "last_rows": last_rows, "expected_turn": len(self.said) + 1,
-        }  # fmt: skip
+            "speaker": speaker,
+            "text": text,
+            "respond": True,
+            "top_k": len(REPLIES),
+            "aggregation": name,
+            "last_rows": last_rows,
+            "expected_turn": len(self.said) + 1,
+        }
         key = f"key-{next(_NAMES)}"
         answer = self._post(live, body, key)
         if answer.status_code == 503:  # it may have landed or not: the same request settles it
@@ -192,12 +200,14 @@ def test_whatever_happens_no_turn_is_lost_or_doubled(
     replicas[0].fill()
     for other in replicas[1:]:
         eventually(lambda: other.http.get("/pools/default").json().get("state") == "ready")  # noqa: B023
-    Conversation.replicas, Conversation.redis = replicas, lasting_redis
+    Conversation.replicas = replicas
+    Conversation.redis = lasting_redis
     Conversation.oracles = [Oracle(tiny_encoder(kind)) for kind in kinds]
     run_state_machine_as_test(
         Conversation,
         settings=settings(
-            max_examples=examples, stateful_step_count=15,
+            max_examples=examples,
+            stateful_step_count=15,
             suppress_health_check=list(HealthCheck),
         ),
-    )  # fmt: skip
+    )

@@ -123,7 +123,8 @@ def test_an_undo_that_another_one_overtakes_takes_back_the_post_before(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live.say("s", DIALOGUE)
-    commit, overtaken = SessionStore.commit, list[int | None]()
+    commit = SessionStore.commit
+    overtaken = list[int | None]()
 
     async def commit_second(store: SessionStore, *change: Any) -> int | None:  # noqa: ANN401
         if not overtaken:
@@ -323,7 +324,8 @@ def test_a_default_pool_whose_filling_was_broken_off_is_filled(
 
 
 def test_timings_of_an_answer_stand_in_its_header(live: Live) -> None:
-    said, goals = {"speaker": "user", "text": "Hello"}, [{"text": "Bye"}, {"text": "Thanks"}]
+    said = {"speaker": "user", "text": "Hello"}
+    goals = [{"text": "Bye"}, {"text": "Thanks"}]
     for path, body in (
         ("/sessions/s/turn", said),
         ("/rank", {"context": [said], "candidates": ["Hi"]}),

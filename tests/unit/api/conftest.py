@@ -45,15 +45,32 @@ FEEDBACK = Feedback(turn=1, candidate="c", event="chosen", text=None, rank=1)
 SELECTED = Selected(id="c", text="Good day.", score=0.5, metadata={"intent": "greeting"})
 TIMINGS = {"encode": 5.25, "total": 7.5}
 POOL = PoolInfo(
-    name="p", version=3, size=2, index="flat", exact=True, recall_at_10=None, encoder="default",
+    name="p",
+    version=3,
+    size=2,
+    index="flat",
+    exact=True,
+    recall_at_10=None,
+    encoder="default",
     store="local",
-    model="tiny", fingerprint="f", state="ready", description="", created_at=1.0, bytes=128,
+    model="tiny",
+    fingerprint="f",
+    state="ready",
+    description="",
+    created_at=1.0,
+    bytes=128,
     progress=None,
-)  # fmt: skip
+)
 ENCODER: Any = SimpleNamespace(
-    name="tiny", fingerprint="f", kind=EncoderKind.TRIPLE, dimension=32,
-    aggregation=SimpleNamespace(name="mean"), runtime="torch on cpu", device="cpu", threads=2,
-)  # fmt: skip
+    name="tiny",
+    fingerprint="f",
+    kind=EncoderKind.TRIPLE,
+    dimension=32,
+    aggregation=SimpleNamespace(name="mean"),
+    runtime="torch on cpu",
+    device="cpu",
+    threads=2,
+)
 EDITED = Edited(version=4, upserted=2, unchanged=0, size=4)
 
 
@@ -70,8 +87,12 @@ class Parts:
         self.stalled = self.hung = False
         self.outcomes: dict[str, Any] = {
             "turn": TurnAnswer(
-                session_id="s", turn=1, candidates=[SELECTED], model="tiny",
-                pool=PoolVersion(name="default", version=3), timings_ms=TIMINGS,
+                session_id="s",
+                turn=1,
+                candidates=[SELECTED],
+                model="tiny",
+                pool=PoolVersion(name="default", version=3),
+                timings_ms=TIMINGS,
             ),
             "open": TRANSCRIPT,
             "transcript": TRANSCRIPT,
@@ -81,17 +102,27 @@ class Parts:
             "page": SessionsPage(ids=["s"], cursor=None),
             "erase": SessionsDeleted(deleted=1, cursor=None),
             "scores": ScoreMatrix(
-                session_id="s", pool=PoolVersion(name="p", version=3), ids=["c"], turns=[1],
+                session_id="s",
+                pool=PoolVersion(name="p", version=3),
+                ids=["c"],
+                turns=[1],
                 scores=[[0.5]],
             ),
             "rank": RankAnswer(
                 ranking=[Ranked(index=0, id=None, text="Hi.", score=1.0, fit=None, goals=[])],
-                rejected=[], pool=None, model="tiny", timings_ms=TIMINGS,
+                rejected=[],
+                pool=None,
+                model="tiny",
+                timings_ms=TIMINGS,
             ),
             "search": [SELECTED],
             "plan": PlanAnswer(
-                orders=[PlannedOrder(order=["0", "1"], score=1.0)], next_goal="0",
-                method="chain", optimal=True, model="tiny", timings_ms=TIMINGS,
+                orders=[PlannedOrder(order=["0", "1"], score=1.0)],
+                next_goal="0",
+                method="chain",
+                optimal=True,
+                model="tiny",
+                timings_ms=TIMINGS,
             ),
             "list": [POOL],
             "info": POOL,
@@ -103,7 +134,7 @@ class Parts:
             "unpoint": None,
             "drop": None,
             "ping": True,
-        }  # fmt: skip
+        }
 
     def check(self) -> None:
         """Raise what the queue would refuse a turn with."""
@@ -155,7 +186,8 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
 
-    metrics, values = Metrics(), Settings(**settings)
+    metrics = Metrics()
+    values = Settings(**settings)
     app = create_api(values, metrics, lifespan)
     stub: Any = parts
     app.state.services = Services(
@@ -186,13 +218,22 @@ def connect(app: FastAPI, **kwargs: Any) -> httpx.AsyncClient:
 def request_scope(method: str, path: str, **headers: str) -> dict[str, Any]:
     """The ASGI scope of a request, for tests that play the server."""
     return {
-        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
-        "method": method, "path": path, "raw_path": path.encode(), "root_path": "",
-        "scheme": "http", "query_string": b"", "client": None, "server": None, "state": {},
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "query_string": b"",
+        "client": None,
+        "server": None,
+        "state": {},
         "headers": [
             (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
         ],
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture

@@ -19,7 +19,9 @@ class FailedError(ClientError):
     def __init__(
         self, *, temporary: bool = True, undone: bool = False, retry_after: float | None = None
     ) -> None:
-        self.temporary, self.undone, self.retry_after = temporary, undone, retry_after
+        self.temporary = temporary
+        self.undone = undone
+        self.retry_after = retry_after
 
 
 @pytest.fixture
@@ -58,7 +60,8 @@ def test_a_call_that_certainly_did_nothing_does_not_count() -> None:
 
 
 def test_nothing_begins_after_the_deadline(clock: Clock) -> None:
-    call, error = attempts(), FailedError(retry_after=5.0)
+    call = attempts()
+    error = FailedError(retry_after=5.0)
     clock.now = DEADLINE - 6
     assert call.pause(error) == 5.0
     clock.now = DEADLINE - 4

@@ -186,7 +186,8 @@ def test_a_dropped_slice_does_not_block_others(batcher: Batcher) -> None:
 def test_abandoned_texts_are_dropped_and_counted(
     batcher: Batcher, metrics: Metrics, cut: bool
 ) -> None:
-    cancelled, late = asked("a", "b"), asked("c", deadline=time.monotonic() + 3600)
+    cancelled = asked("a", "b")
+    late = asked("c", deadline=time.monotonic() + 3600)
     if cut:
         add_tokenized(batcher, cancelled, late)
     else:
@@ -200,7 +201,9 @@ def test_abandoned_texts_are_dropped_and_counted(
 
 
 def test_no_batch_has_a_text_that_nobody_waits_for(batcher: Batcher, metrics: Metrics) -> None:
-    first, gone, other = asked("aaa"), asked("bbb"), asked("ccc", namespace="other")
+    first = asked("aaa")
+    gone = asked("bbb")
+    other = asked("ccc", namespace="other")
     add_tokenized(batcher, first, gone, other)
     gone.answer.cancel()
     assert [texts(batch) for batch in batches(batcher)] == [["aaa", "ccc"]]
@@ -235,7 +238,8 @@ def test_waiting_texts_are_counted_per_lane(batcher: Batcher, metrics: Metrics) 
 
 def test_the_oldest_may_wait_at_any_stage(batcher: Batcher) -> None:
     assert batcher.oldest_seconds == 0
-    old, older = asked("a", priority=Priority.LIST), asked("b", priority=Priority.BULK)
+    old = asked("a", priority=Priority.LIST)
+    older = asked("b", priority=Priority.BULK)
     older.queued_at -= 200  # which may, for others go before it
     batcher.add(older)
     assert batcher.oldest_seconds == 0
@@ -249,7 +253,8 @@ def test_the_oldest_may_wait_at_any_stage(batcher: Batcher) -> None:
 
 
 def test_clear_returns_the_unanswered_requests(batcher: Batcher) -> None:
-    cut, raw = asked("a", "b"), asked("c", priority=Priority.BULK)
+    cut = asked("a", "b")
+    raw = asked("c", priority=Priority.BULK)
     add_tokenized(batcher, cut)
     batcher.add(raw)
     assert batcher.clear() == {cut, raw}

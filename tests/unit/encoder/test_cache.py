@@ -53,7 +53,8 @@ class Parts:
         size: int = 100,
         queue: type[RecordingQueue] = RecordingQueue,
     ) -> None:
-        self.queue, self.metrics = queue(encoder), Metrics()
+        self.queue = queue(encoder)
+        self.metrics = Metrics()
         self.cached = CachedEncoder(
             cast(EncoderQueue, self.queue), encoder, self.metrics, size=size
         )
@@ -101,7 +102,8 @@ async def test_roles_that_the_model_does_not_tell_apart_share_a_vector(
 async def test_heads_read_many_vectors_beside_the_event_loop(
     tiny_encoder: Encoder, monkeypatch: pytest.MonkeyPatch, *, count: int, in_loop: bool
 ) -> None:
-    encoder, seen = tiny_encoder(EncoderKind.HEADS), list[bool]()
+    encoder = tiny_encoder(EncoderKind.HEADS)
+    seen = list[bool]()
     in_roles = encoder.in_roles
 
     def noted(vectors: Float32, items: Sequence[RoleText]) -> Float32:
@@ -119,8 +121,10 @@ async def test_heads_read_many_vectors_beside_the_event_loop(
 async def test_heads_estimate_a_candidate_once_for_each_relation(
     tiny_encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder, seen = tiny_encoder(EncoderKind.HEADS), list[RoleText]()
-    parts, in_roles = Parts(encoder), encoder.in_roles
+    encoder = tiny_encoder(EncoderKind.HEADS)
+    seen = list[RoleText]()
+    parts = Parts(encoder)
+    in_roles = encoder.in_roles
 
     def noted(vectors: Float32, items: Sequence[RoleText]) -> Float32:
         seen.extend(items)

@@ -40,7 +40,8 @@ class StubEncoder:
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
-        self.open, self.entered = threading.Event(), threading.Semaphore(0)
+        self.open = threading.Event()
+        self.entered = threading.Semaphore(0)
         self.open.set()
         self.fails: Callable[[str], bool] = lambda _: False
         self.cannot_cut: Callable[[str], bool] = lambda _: False
@@ -484,7 +485,8 @@ class StubReader(StubEncoder):
 async def test_pairs_are_scored_after_turns_and_before_idle_work(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics
 ) -> None:
-    reader, held = StubReader(stub), await stub.hold(queue)
+    reader = StubReader(stub)
+    held = await stub.hold(queue)
     pairs = [("context", "a" * length) for length in range(1, 100)]
     idle, scores, turn = await admitted(
         queue.encode(items("idle"), Priority.IDLE),

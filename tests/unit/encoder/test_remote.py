@@ -90,7 +90,8 @@ def test_vectors_that_are_too_many_are_none(
     metrics: Metrics,
     tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
 ) -> None:
-    tokens, tiny = encoder.tokenize(TEXT), tiny_encoder(EncoderKind.TRIPLE)
+    tokens = encoder.tokenize(TEXT)
+    tiny = tiny_encoder(EncoderKind.TRIPLE)
     endpoint.faults.extend(vectors(tiny, ["[AFTER] Hello"] * count) for count in (2, 1))
     with pytest.raises(EncoderUnavailable, match="it returned 2 vectors for 1 texts"):
         encoder.forward(tokens)

@@ -48,7 +48,8 @@ def lost(metrics: Metrics, reason: str) -> float | None:
 def test_a_disk_that_hangs_costs_the_lines_that_find_no_room_in_the_queue(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hangs, goes_on = threading.Event(), threading.Event()
+    hangs = threading.Event()
+    goes_on = threading.Event()
 
     def write(file: int, data: memoryview) -> int:
         hangs.set()

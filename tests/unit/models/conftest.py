@@ -45,9 +45,16 @@ def small_gpt2(tokenizer: PreTrainedTokenizerFast, positions: int, **more: int) 
     """Return the shape of a GPT-2 with room for some tokens."""
     torch.manual_seed(0)
     return GPT2Config(
-        vocab_size=len(tokenizer), n_positions=positions, n_embd=16, n_layer=1, n_head=2,
-        eos_token_id=0, bos_token_id=0, initializer_range=0.5, **more,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        n_positions=positions,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        eos_token_id=0,
+        bos_token_id=0,
+        initializer_range=0.5,
+        **more,
+    )
 
 
 def _words(special: dict[str, str]) -> Tokenizer:

@@ -27,7 +27,8 @@ def unit_vectors(n: int, seed: int = 0, d: int = 16) -> Float64:
 
 @pytest.mark.parametrize("n", [1, 2, 300])
 def test_moments_give_the_mean_and_the_deviation_of_all_scores(n: int) -> None:
-    vectors, query = unit_vectors(n), unit_vectors(1, seed=1)[0] * 3
+    vectors = unit_vectors(n)
+    query = unit_vectors(1, seed=1)[0] * 3
     spread = Moments.of(vectors.astype(np.float16)).spread(query.astype(np.float32), n)
     scores = vectors.astype(np.float16).astype(np.float64) @ query
     assert spread == pytest.approx((scores.mean(), scores.std(), n), abs=1e-4)
@@ -47,7 +48,8 @@ def test_of_many_vectors_moments_see_some_that_are_evenly_spread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(confidence, "SAMPLE", 100)
-    vectors, query = unit_vectors(1001).astype(np.float32), unit_vectors(1, seed=1)[0]
+    vectors = unit_vectors(1001).astype(np.float32)
+    query = unit_vectors(1, seed=1)[0]
     scores = vectors[::11].astype(np.float64) @ query
     spread = Moments.of(vectors).spread(query.astype(np.float32), 1001)
     assert spread == pytest.approx((scores.mean(), scores.std(), 1001), abs=1e-5)

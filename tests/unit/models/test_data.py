@@ -241,12 +241,19 @@ def test_white_space_around_the_id_of_a_row_does_not_count(tmp_path: Path) -> No
 def test_what_people_passed_over_stays_with_what_they_preferred(tmp_path: Path) -> None:
     utterances = [
         {"speaker": "A", "text": "a"},
-        {"speaker": "B", "text": " b  c", "shown": ["x", "b c", "y\ny"], "chosen": "y\ny",
-         "rejected": ["z", "x"]},
+        {
+            "speaker": "B",
+            "text": " b  c",
+            "shown": ["x", "b c", "y\ny"],
+            "chosen": "y\ny",
+            "rejected": ["z", "x"],
+        },
         {"speaker": "B", "text": "d", "rejected": ["w"]},
         {"speaker": "A", "text": "e", "shown": ["e"], "chosen": "e"},
-    ]  # fmt: skip
+    ]
     (dialogue,) = read_line(tmp_path, {"id": "1", "utterances": utterances})
     assert dialogue.utterances == (
-        Utterance("A", "a"), Preferred("B", "b c d", ("x", "z", "w")), Utterance("A", "e"),
-    )  # fmt: skip
+        Utterance("A", "a"),
+        Preferred("B", "b c d", ("x", "z", "w")),
+        Utterance("A", "e"),
+    )

@@ -14,6 +14,7 @@ def test_the_logit_is_that_of_a_naive_computation(example: float, part: float) -
 
 
 def test_many_answers_have_the_confidences_of_each() -> None:
-    plain, examples = np.array([0.1, 0.9]), np.array([NO_EXAMPLE, 0.4])
+    plain = np.array([0.1, 0.9])
+    examples = np.array([NO_EXAMPLE, 0.4])
     each = [float(CALIBRATION.confidence(*pair)) for pair in zip(plain, examples, strict=True)]
     assert CALIBRATION.confidence(plain, examples) == pytest.approx(each)

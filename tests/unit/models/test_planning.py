@@ -22,7 +22,8 @@ class Goals(NamedTuple):
 def goals(seed: int, n: int, history: bool = True) -> Goals:
     """Goals whose arrays cannot be written to, so that a plan that changes its input fails."""
     rng = np.random.default_rng(seed)
-    links, pull = rng.uniform(-1, 1, (n, n)), rng.normal(size=n)
+    links = rng.uniform(-1, 1, (n, n))
+    pull = rng.normal(size=n)
     links.setflags(write=False)
     pull.setflags(write=False)
     return Goals(links, pull if history else None)

@@ -45,7 +45,8 @@ def test_writing_that_fails_leaves_the_folder_as_it_was(
 
 
 def test_a_file_may_be_written_from_itself_behind_a_link_and_keeps_its_mode(tmp_path: Path) -> None:
-    path, link = written(tmp_path / "any.jsonl", '{"a": 1}\n{"a": 2}\n'), tmp_path / "link.jsonl"
+    path = written(tmp_path / "any.jsonl", '{"a": 1}\n{"a": 2}\n')
+    link = tmp_path / "link.jsonl"
     path.chmod(0o640)
     link.symlink_to(path)
     count = write_jsonl(link, ({"a": -record["a"]} for _, record in read_jsonl(link)))

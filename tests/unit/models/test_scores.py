@@ -67,7 +67,9 @@ def naive_cosine(x: Float32, y: Float32, a: Float32) -> float:
 
 def naive_counted_pairs(case: Case, candidate: int) -> list[tuple[int, int]]:
     """The pairs that MaxSim counts: those that hold an utterance of no better pair."""
-    first, second, a = case.first, case.second, case.candidates[candidate]
+    first = case.first
+    second = case.second
+    a = case.candidates[candidate]
     pairs = [
         (-np.float32(naive_cosine(first[i], second[j], a)), j, i)
         for j in range(len(first))
@@ -85,12 +87,14 @@ def naive_counted_pairs(case: Case, candidate: int) -> list[tuple[int, int]]:
 def naive_parts(case: Case, candidate: int, aggregation: Aggregation) -> Float64:
     """The (n,) parts of the utterances in the score of a candidate; their sum is the score."""
     first, second, candidates = (x.astype(np.float64) for x in case)
-    a, n = candidates[candidate], len(second)
+    a = candidates[candidate]
+    n = len(second)
     oldest = max(0, n - (aggregation.summed or n))
     if len(first) == 0 or n == 1:
         alone = np.where(np.arange(n) >= oldest, second @ a, 0)
         return alone / n if aggregation.name == "max_sim" else alone
-    pairs, share = [(i, j) for j in range(oldest, n) for i in range(j)], 1.0
+    pairs = [(i, j) for j in range(oldest, n) for i in range(j)]
+    share = 1.0
     if aggregation.name == "max_sim":
         pairs = naive_counted_pairs(case, candidate)
         share = 1 / len(pairs)
@@ -179,14 +183,16 @@ def test_score_matrix_is_the_score_after_every_turn(case: Case, last_rows: int |
 @checked
 @given(paired_cases, st.lists(st.integers(0, 1), min_size=2, max_size=7))
 def test_max_sim_breaks_ties_by_newer_then_older_utterance(case: Case, said: list[int]) -> None:
-    first, second = case.first[np.minimum(said, len(case.first) - 1)], case.second[[0] * len(said)]
+    first = case.first[np.minimum(said, len(case.first) - 1)]
+    second = case.second[[0] * len(said)]
     repeated = Case(first, second, case.candidates)
     assert_allclose(max_sim(*repeated), naive_scores(repeated, Aggregation("max_sim")), atol=1e-5)
 
 
 def test_max_sim_is_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = case(seed=3, n=6, c=5)
-    scores, parts = max_sim(*whole), max_sim_contributions(*whole)
+    scores = max_sim(*whole)
+    parts = max_sim_contributions(*whole)
     monkeypatch.setattr("turnwise.models.scores.PAIR_SCORES", 2 * 6**2)
     assert_allclose(max_sim(*whole), scores, atol=1e-6)
     assert_allclose(max_sim_contributions(*whole), parts, atol=1e-6)

@@ -27,7 +27,8 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("turnwise")
+    root = logging.getLogger()
+    ours = logging.getLogger("turnwise")
     audit = logging.getLogger("turnwise.audit")
     before = root.handlers[:], root.level, ours.level
     yield
@@ -68,8 +69,11 @@ def test_an_event_is_one_line_of_json() -> None:
     (event,) = events(stream)
     assert datetime.fromisoformat(event.pop("time")).utcoffset() == timedelta(0)
     assert event == {
-        "level": "info", "logger": "turnwise.part", "message": "two\nlines of text", "ms": 1.5,
-    }  # fmt: skip
+        "level": "info",
+        "logger": "turnwise.part",
+        "message": "two\nlines of text",
+        "ms": 1.5,
+    }
 
 
 def test_the_requests_id_stands_in_its_lines() -> None:

@@ -59,7 +59,8 @@ async def test_the_access_line_and_the_bucket_name_the_trace(
     spans: InMemorySpanExporter,
     log_lines: Callable[[], list[dict[str, Any]]],
 ) -> None:
-    app, metrics = app_of(provider), Metrics()
+    app = app_of(provider)
+    metrics = Metrics()
     app.add_middleware(Observation, metrics=metrics)
     await get(app)
     *_, request = spans.get_finished_spans()

@@ -37,8 +37,10 @@ class DirectEncoder:
     name = "tiny"
 
     def __init__(self, encoder: UtteranceEncoder, fingerprint: str = "tiny") -> None:
-        self._encoder, self.fingerprint = encoder, fingerprint
-        self.dimension, self.kind = encoder.dimension, encoder.kind
+        self._encoder = encoder
+        self.fingerprint = fingerprint
+        self.dimension = encoder.dimension
+        self.kind = encoder.kind
         self.candidates: list[str] = []
         self.utterances: list[str] = []
 
@@ -64,7 +66,8 @@ def patch_records(
 
     The services that tests share poll all the time, each on a loop of its own: they keep theirs.
     """
-    original, loop = getattr(kind, method), asyncio.get_running_loop()
+    original = getattr(kind, method)
+    loop = asyncio.get_running_loop()
 
     async def chosen(store: Commands, /, *args: object, **given: object) -> object:
         here = asyncio.get_running_loop() is loop
@@ -79,7 +82,10 @@ class Replica:
     def __init__(
         self, pools: Pools, followed: FollowedPools, encoder: DirectEncoder, metrics: Metrics
     ) -> None:
-        self.pools, self.followed, self.encoder, self.metrics = pools, followed, encoder, metrics
+        self.pools = pools
+        self.followed = followed
+        self.encoder = encoder
+        self.metrics = metrics
 
     async def create(self, description: str = "") -> PoolInfo:
         return await self.pools.create("n", "p", PoolRequest(description=description))

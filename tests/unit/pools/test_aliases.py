@@ -36,7 +36,8 @@ def stands(replica: Replica, name: str = "shop") -> str | None:
 
 
 async def test_an_alias_stands_for_its_pool_on_every_replica(start: StartReplica) -> None:
-    one, two = await start(), await start()
+    one = await start()
+    two = await start()
     await one.fill("a", "a")
     await one.fill("b", "b")
     assert (await one.pools.point("n", "shop", "a")).aliases == ["shop"]
@@ -55,7 +56,8 @@ async def test_edits_by_an_alias_go_to_the_pool_that_it_stands_for_now(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one, two = await start(), await start()
+    one = await start()
+    two = await start()
     await one.fill("a", "a")
     await one.fill("b", "b")
     await one.pools.point("n", "shop", "a")
@@ -95,7 +97,8 @@ async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(
 
 
 async def test_a_deleted_alias_leaves_the_pool(start: StartReplica) -> None:
-    one, two = await start(), await start()
+    one = await start()
+    two = await start()
     await one.fill("a", "a")
     await one.pools.point("n", "shop", "a")
     assert await served(two) == ["a"]
@@ -135,7 +138,8 @@ async def test_a_name_is_never_both_and_an_alias_never_points_at_an_alias(
 async def test_a_name_that_another_replica_makes_an_alias_just_now_becomes_no_pool(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start(), await start()
+    one = await start()
+    two = await start()
     await one.fill("a", "a")
     create = PoolRecords.create
 
@@ -156,7 +160,8 @@ async def test_a_name_that_another_replica_makes_an_alias_just_now_becomes_no_po
 async def test_an_alias_of_a_pool_that_is_dropped_just_now_is_not_made(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start(), await start()
+    one = await start()
+    two = await start()
     await one.fill("a", "a")
     point = Directory.point
 
@@ -174,7 +179,8 @@ async def test_an_alias_of_a_pool_that_is_dropped_just_now_is_not_made(
 async def test_a_pool_that_is_just_being_dropped_gets_no_alias(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start(), await start()
+    one = await start()
+    two = await start()
     await one.fill("a", "a")
     await served(two, "a")
     drop = PoolRecords.drop

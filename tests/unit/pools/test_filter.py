@@ -117,5 +117,6 @@ def test_the_largest_filters_are_taken() -> None:
 
 
 def test_equal_filters_have_equal_sources() -> None:
-    one, other = Filter.checked({"a": 1, "b": 2}), Filter.checked({"b": 2, "a": 1})
+    one = Filter.checked({"a": 1, "b": 2})
+    other = Filter.checked({"b": 2, "a": 1})
     assert one.source == other.source

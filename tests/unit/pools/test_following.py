@@ -72,7 +72,8 @@ async def test_an_upload_beyond_the_limit_changes_nothing(start: StartReplica) -
 
 
 async def test_a_namespace_has_so_many_pools(start: StartReplica) -> None:
-    one, two = await start(max_pools=2), await start(max_pools=2)
+    one = await start(max_pools=2)
+    two = await start(max_pools=2)
     await one.pools.create("n", "p", PoolRequest())
     await two.pools.create("n", "q", PoolRequest())
     with pytest.raises(NamespaceFull, match="namespace 'n' has 2 pools, and may have 2"):
@@ -85,7 +86,8 @@ async def test_a_namespace_has_so_many_pools(start: StartReplica) -> None:
 
 
 async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) -> None:
-    of_text, of_vector = len("1") + 16, 2 * 32  # a text of one letter and its id
+    of_text = len("1") + 16  # a text of one letter and its id
+    of_vector = 2 * 32
     replica = await start(max_pools_bytes=3 * (of_text + of_vector))
     await replica.create()
     await replica.upsert("1")
@@ -106,7 +108,8 @@ async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) 
 async def test_a_thread_counts_the_bytes_of_a_namespace(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted, threads = Contents.candidate_bytes, set[int]()
+    counted = Contents.candidate_bytes
+    threads = set[int]()
 
     def count(contents: Contents) -> int:
         threads.add(get_ident())
@@ -121,7 +124,9 @@ async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one, two, three = await start(), await start(), await start()
+    one = await start()
+    two = await start()
+    three = await start()
     await one.create("replies")
     await two.upsert("One.")
     await three.remove("One.")
@@ -207,7 +212,8 @@ async def test_a_pool_whose_newest_version_an_edit_has_read_is_not_behind(
     def admitted(*_: object) -> None:
         raise NotEnoughMemory("short")
 
-    one, two = await with_pool(start, "One."), await start(ready=True)
+    one = await with_pool(start, "One.")
+    two = await start(ready=True)
     behind = partial(two.metric, "turnwise_pools", state="behind")
     with monkeypatch.context() as patched:
         patched.setattr(two.followed.opener.memory, "admitted", admitted)
@@ -320,7 +326,8 @@ async def test_a_pool_that_must_exist_is_filled_when_redis_is_there(
 async def test_a_pool_that_cannot_be_filled_at_the_start_is_filled_later(
     start: StartReplica, error: ServiceError
 ) -> None:
-    replica, errors = await start(), [error]
+    replica = await start()
+    errors = [error]
 
     async def fill() -> None:
         if errors:
@@ -414,7 +421,8 @@ async def test_a_pool_that_another_replica_has_just_made_is_read_at_once_or_is_n
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one, two = await start(ready=True), await start(ready=True)
+    one = await start(ready=True)
+    two = await start(ready=True)
     await one.create()
     await one.upsert("One.")
     with monkeypatch.context() as patched:
@@ -450,7 +458,8 @@ async def test_a_search_in_another_thread_finds_the_same(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = await with_pool(start, "One.", "Two.", "Three.")
-    view, query = replica.view(), np.ones(32, np.float32)
+    view = replica.view()
+    query = np.ones(32, np.float32)
     here = await view.search(query, 2)
     monkeypatch.setattr("turnwise.service.pools.view.INLINE", 0)
     assert await view.search(query, 2) == here

@@ -59,7 +59,8 @@ async def test_only_pools_that_are_asked_for_are_read(start: StartReplica) -> No
 async def test_a_new_replica_first_reads_the_pools_that_requests_have_lately_named(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted, old = "tw:in-use:{tw:born}", following.IDLE_SECONDS + 60
+    noted = "tw:in-use:{tw:born}"
+    old = following.IDLE_SECONDS + 60
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     one = await start()
     for name in ("p", "q", "r", "s"):
@@ -118,7 +119,8 @@ async def test_a_change_whose_count_is_lost_is_found_later(
 
     patch_records(monkeypatch, "count_change", lose, Directory)
     monkeypatch.setattr(following, "FULL_POLL_SECONDS", 0.0)
-    one, two = await start(), await start()
+    one = await start()
+    two = await start()
     await one.create()
     await two.find()
     await one.upsert("One.")

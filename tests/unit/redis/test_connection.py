@@ -112,12 +112,19 @@ def test_a_connection_that_closes_as_it_is_used_is_unavailable(redis_url: str) -
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://:se/cret@host", "redis://[se", "redis://host:99999", "redis://host:cret",
-        "redis://host/cret", "redis://host?db=cret", "redis://host?cret=1",
-        "rediss://host?ssl_cert_reqs=cret", "unix:///socket?cret=1",
-        "redis+sentinel://host:cret/shop", "redis+sentinel://host/shop?sentinel_cret=1",
+        "redis://:se/cret@host",
+        "redis://[se",
+        "redis://host:99999",
+        "redis://host:cret",
+        "redis://host/cret",
+        "redis://host?db=cret",
+        "redis://host?cret=1",
+        "rediss://host?ssl_cert_reqs=cret",
+        "unix:///socket?cret=1",
+        "redis+sentinel://host:cret/shop",
+        "redis+sentinel://host/shop?sentinel_cret=1",
     ],
-)  # fmt: skip
+)
 async def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(
     url: str, *, cluster: bool
 ) -> None:
@@ -129,11 +136,14 @@ async def test_a_url_that_cannot_be_read_is_refused_and_not_quoted(
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://user:se%2Fcret@host:1/2", "rediss://host/", "redis://host?health_check_interval=1",
-        "rediss://host?ssl_cert_reqs=none", "redis+sentinel://a,b/shop?db=2&sentinel_username=me",
+        "redis://user:se%2Fcret@host:1/2",
+        "rediss://host/",
+        "redis://host?health_check_interval=1",
+        "rediss://host?ssl_cert_reqs=none",
+        "redis+sentinel://a,b/shop?db=2&sentinel_username=me",
         "unix:///socket?db=1",
     ],
-)  # fmt: skip
+)
 async def test_a_url_that_can_be_read_is_taken(url: str) -> None:
     await connect(url, cluster=False, timeout=1.0).aclose()
 

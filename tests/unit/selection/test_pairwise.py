@@ -20,7 +20,8 @@ async def test_recall_is_measured_on_contexts_of_a_pool_s_own_texts(
     tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]
 ) -> None:
     folder = save_tiny_pairwise(tmp_path, tiny_encoder_folder(EncoderKind.SINGLE))
-    model, metrics = PairwiseModel.load(folder, "cpu"), Metrics()
+    model = PairwiseModel.load(folder, "cpu")
+    metrics = Metrics()
     queue = EncoderQueue(model.encoder, metrics, limit=1000, batch_tokens=10_000)
     await queue.start()
     cached = CachedEncoder(queue, model.encoder, metrics, size=10)

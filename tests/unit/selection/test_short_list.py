@@ -19,14 +19,16 @@ from turnwise.service.selection.reranking import Reranking
 async def test_a_short_list_that_takes_too_long_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    score, goes_on = IoI.scores, threading.Event()
+    score = IoI.scores
+    goes_on = threading.Event()
 
     def scored_late(ioi: IoI, *given: Sequence[str]) -> Float32:
         assert goes_on.wait(PATIENCE)
         return score(ioi, *given)
 
     monkeypatch.setattr(IoI, "scores", scored_late)
-    metrics, none = Metrics(), cast(EncoderQueue, None)  # IoI waits in a line of its own
+    metrics = Metrics()  # IoI waits in a line of its own
+    none = cast(EncoderQueue, None)
     reranking = Reranking(tiny_ioi(), none, metrics, short_list=3, timeout=0.01)
     with pytest.raises(DeadlineExceeded, match=r"re-ranker did not answer within 0\.01 s"):
         await reranking.score(["a b"], ["c", "d"], Timings(metrics, "rerank"))

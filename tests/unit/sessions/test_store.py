@@ -241,7 +241,8 @@ async def test_answers_and_feedback_of_turns_that_redis_evicted_go_too(
 
 
 async def test_answers_come_back_by_key_and_the_oldest_go(redis: Redis) -> None:
-    sessions, session = store(redis), None
+    sessions = store(redis)
+    session = None
     for number in range(ANSWERS_KEPT + 1):
         answered = Answered(f"{number:064}", "b" * 64, f'{{"n":\n{number}}}')
         assert await sessions.commit(KEY, session, replace(turn(session), answered=answered))
@@ -253,7 +254,8 @@ async def test_answers_come_back_by_key_and_the_oldest_go(redis: Redis) -> None:
 
 
 async def test_the_bytes_of_answers_are_bounded_and_the_newest_is_kept(redis: Redis) -> None:
-    sessions, session = store(redis), None
+    sessions = store(redis)
+    session = None
     third = "x" * (ANSWER_BYTES_KEPT // 3)
     for number, answer in enumerate([third, third, third, 4 * third, "{}", third, third]):
         answered = Answered(f"{number:064}", "b" * 64, answer)
@@ -290,15 +292,17 @@ async def test_two_models_keep_their_vectors_and_a_third_takes_the_older_place(
 
 
 async def test_a_model_that_is_not_used_loses_its_vectors(redis: Redis) -> None:
-    one, two = store(redis), store(redis, model="g")
+    one = store(redis)
+    two = store(redis, model="g")
     session = await write(one, 2)
     assert await one.put_b1(KEY, session, session.epoch, 1, vectors(1)[0])
     for part in ("first", "second"):
         await redis.expire(key_of(part), 7)
     assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
     assert [await redis.ttl(key_of(part)) for part in ("first", "second")] == [
-        7, 7,
-    ]  # fmt: skip
+        7,
+        7,
+    ]
     assert await redis.ttl(key_of("other_second")) == 100
 
 
@@ -308,7 +312,8 @@ async def test_vectors_of_changed_utterances_leave_every_model(redis: Redis, cha
     two = store(redis, model="g")
     assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
     await redis.rpush(key_of("rows"), *"abc")  # of version 0.1
-    sessions, none = store(redis, model=changing), vectors(0)
+    sessions = store(redis, model=changing)
+    none = vectors(0)
     session = await read(sessions)
     undo = Change(session.epoch + 1, "bot", 2, [], 0, none, 2, none, None, unchanged=2)
     assert await sessions.commit(KEY, session, undo)
@@ -346,7 +351,8 @@ def rows_of(count: int) -> KeptRows:
 @pytest.mark.parametrize(("with_first", "limit"), [(False, 1200), (True, 2100)])
 async def test_the_memory_of_a_turn(redis: Redis, with_first: bool, limit: int) -> None:
     """One vector a turn with heads, two without; the rows are a few, whatever the turns."""
-    sessions, sizes = store(redis), {}
+    sessions = store(redis)
+    sizes = {}
     text = "Could you move my booking to the second weekend of May?"
     session: Session | None = None
     for seed in range(60):

@@ -38,7 +38,8 @@ def test_every_utterance_ends_with_its_last_turn(said: list[Turn]) -> None:
 def test_unchanged_utterances_are_the_longest_common_beginning(
     before: list[Turn], after: list[Turn]
 ) -> None:
-    old, new = join_turns(before), join_turns(after)
+    old = join_turns(before)
+    new = join_turns(after)
     same = unchanged(old, new)
     assert old[:same] == new[:same]
     assert same in {len(old), len(new)} or old[same] != new[same]

@@ -50,7 +50,8 @@ async def test_a_namespace_has_so_many_requests_a_second(
 
 
 async def test_a_namespace_has_so_many_uploads_at_once(client_of: Connect, parts: Parts) -> None:
-    running, done = asyncio.Event(), asyncio.Event()
+    running = asyncio.Event()
+    done = asyncio.Event()
 
     async def upsert(*_: object) -> Edited:
         running.set()

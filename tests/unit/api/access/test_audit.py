@@ -55,22 +55,39 @@ async def test_a_line_says_who_did_what_to_what_with_which_outcome(
         await client.delete("/pools/p", headers={"Authorization": "Bearer nobody"})
     assert lines(caplog) == [
         {
-            "key": "boss", "namespace": "shop", "method": "DELETE", "pool": "p", "candidate": "c",
-            "route": "/pools/{name}/candidates/{candidate_id}", "status": 200,
+            "key": "boss",
+            "namespace": "shop",
+            "method": "DELETE",
+            "pool": "p",
+            "candidate": "c",
+            "route": "/pools/{name}/candidates/{candidate_id}",
+            "status": 200,
         },
         {
-            "key": "boss", "namespace": "shop", "method": "DELETE", "session": "s",
-            "route": "/sessions/{session_id}", "status": 204,
+            "key": "boss",
+            "namespace": "shop",
+            "method": "DELETE",
+            "session": "s",
+            "route": "/sessions/{session_id}",
+            "status": 204,
         },
         {
-            "key": "boss", "namespace": "shop", "method": "DELETE", "prefix": "u42-",
-            "route": "/sessions", "status": 200,
+            "key": "boss",
+            "namespace": "shop",
+            "method": "DELETE",
+            "prefix": "u42-",
+            "route": "/sessions",
+            "status": 200,
         },
         {
-            "key": "shop", "namespace": "shop", "method": "DELETE", "pool": "p",
-            "route": "/pools/{name}", "status": 403,
+            "key": "shop",
+            "namespace": "shop",
+            "method": "DELETE",
+            "pool": "p",
+            "route": "/pools/{name}",
+            "status": 403,
         },
-    ]  # fmt: skip
+    ]
 
 
 async def test_the_outcome_of_an_upload_is_that_of_its_last_line(

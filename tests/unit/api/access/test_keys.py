@@ -19,7 +19,8 @@ from turnwise.service.wire.keys import ApiKey
 
 pytestmark = pytest.mark.anyio
 
-ADA, BOB = api_key("ada", "select"), api_key("bob", "select")
+ADA = api_key("ada", "select")
+BOB = api_key("bob", "select")
 
 
 @pytest.fixture

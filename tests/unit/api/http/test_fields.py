@@ -102,7 +102,8 @@ def find_place(body: object) -> list[str | int] | None:
 async def test_a_wrong_value_is_named(
     small: httpx.AsyncClient, parts: Parts, operation: str, body: object, values: list[str]
 ) -> None:
-    (method, path), way = operation.split(), find_place(body) or []
+    (method, path) = operation.split()
+    way = find_place(body) or []
     headers = {"content-type": "application/json"}
     for value in values:
         sent = json.dumps(body).replace(f'"{HERE}"', value)

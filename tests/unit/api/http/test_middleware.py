@@ -22,7 +22,8 @@ async def test_sane_request_id_is_echoed(client: httpx.AsyncClient) -> None:
 
 
 async def test_other_request_ids_are_replaced_by_new_ones(client: httpx.AsyncClient) -> None:
-    given, answered = ["", "a b", 'x"y', "x" * 129, "ü"], set[str]()
+    given = ["", "a b", 'x"y', "x" * 129, "ü"]
+    answered = set[str]()
     for name in given:
         headers = {b"X-Request-ID": name.encode("latin-1")}
         answered.add((await client.get("/livez", headers=headers)).headers["x-request-id"])
@@ -59,7 +60,8 @@ async def test_an_unexpected_error_is_logged_and_hidden(
 
 @pytest.mark.parametrize("error", [RuntimeError("internals"), asyncio.CancelledError()])
 async def test_an_answer_that_has_begun_gets_no_problem_after_it(error: BaseException) -> None:
-    metrics, sent = Metrics(), list[Message]()
+    metrics = Metrics()
+    sent = list[Message]()
 
     async def breaks_off(_: Scope, __: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -103,7 +105,8 @@ class Work:
     """A turn that takes for ever."""
 
     def __init__(self) -> None:
-        self.began, self.ended = asyncio.Event(), asyncio.Event()
+        self.began = asyncio.Event()
+        self.ended = asyncio.Event()
 
     async def __call__(self, *_: object) -> None:
         self.began.set()
@@ -121,8 +124,9 @@ async def test_a_request_that_takes_too_long_as_a_whole_is_dropped(
     async with client_of(request_timeout=0.05) as client:
         response = await client.post("/rank", json=body)
     assert (response.status_code, response.json()["type"]) == (
-        503, "urn:turnwise:problem:deadline-exceeded",
-    )  # fmt: skip
+        503,
+        "urn:turnwise:problem:deadline-exceeded",
+    )
     assert work.ended.is_set()
 
 

@@ -82,10 +82,18 @@ async def test_unknown_path(client: httpx.AsyncClient, path: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b'{"text": NaN}', b"\xff\xfe\x00", b"null", b'{"text": "\\ud800"}',
-        b"[" * 100_000, b"9" * 10_000, b"[[]]", b'{"": 1}',
+        b"",
+        b"{",
+        b'{"text": NaN}',
+        b"\xff\xfe\x00",
+        b"null",
+        b'{"text": "\\ud800"}',
+        b"[" * 100_000,
+        b"9" * 10_000,
+        b"[[]]",
+        b'{"": 1}',
     ],
-)  # fmt: skip
+)
 async def test_garbage_body(client: httpx.AsyncClient, parts: Parts, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     for method, path in WITH_BODY:

@@ -193,7 +193,8 @@ async def test_client_that_leaves_cancels_the_upload_which_has_not_succeeded(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, accept: str
 ) -> None:
     caplog.set_level(logging.INFO, "turnwise.audit")
-    began, ended = asyncio.Event(), asyncio.Event()
+    began = asyncio.Event()
+    ended = asyncio.Event()
 
     async def upsert(
         _namespace: str, _name: str, _candidates: object, progress: Progress | None

@@ -58,14 +58,20 @@ def folder(
 @given(st.integers(0, 10_000), st.floats(0.05, 20.0))
 def test_a_matrix_multiplies_integers(seed: int, width: float) -> None:
     rng = np.random.default_rng(seed)
-    x, w, bias = rng.normal(0, width, (4, 6)), rng.normal(size=(3, 6)), rng.normal(size=3)
-    smooth, step, zero = rng.uniform(0.1, 4.0, 6), rng.uniform(0.01, 0.1), int(rng.integers(256))
+    x = rng.normal(0, width, (4, 6))
+    w = rng.normal(size=(3, 6))
+    bias = rng.normal(size=3)
+    smooth = rng.uniform(0.1, 4.0, 6)
+    step = rng.uniform(0.01, 0.1)
+    zero = int(rng.integers(256))
     linear = nn.Linear(6, 3)
-    linear.weight.data, linear.bias.data = torch.tensor(w).float(), torch.tensor(bias).float()
+    linear.weight.data = torch.tensor(w).float()
+    linear.bias.data = torch.tensor(bias).float()
     scales = (torch.tensor(smooth).float(), torch.tensor(step).float(), torch.tensor(zero).int())
     EightBitLinear.convert(linear, *scales)
     got = linear(torch.tensor(x).float()).detach().numpy()
-    inputs, steps = x / (smooth * step), np.abs(w * smooth).max(1, keepdims=True) / 127
+    inputs = x / (smooth * step)
+    steps = np.abs(w * smooth).max(1, keepdims=True) / 127
     weights = w * smooth / steps
     integers = np.clip(np.rint(inputs) + zero, 0, 255) - zero
     wanted = step * steps.T * (integers @ np.rint(weights).T) + bias

@@ -33,7 +33,8 @@ def written(tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFactor
         if kind not in made:
             made[kind] = tmp_path_factory.mktemp("written") / "model"
             shutil.copytree(tiny_encoder_folder(kind), made[kind])
-            weights, precision = made[kind] / WEIGHTS, PRECISIONS[kind]
+            weights = made[kind] / WEIGHTS
+            precision = PRECISIONS[kind]
             numbers = {name: value.astype(precision) for name, value in load_file(weights).items()}
             save_file(numbers, weights, metadata={"format": "pt"})
             card(str(made[kind]))
@@ -51,7 +52,8 @@ def damaged(written: Folder, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("kind", PRECISIONS)
 def test_vectors_are_those_of_torch(written: Folder, kind: EncoderKind) -> None:
     folder = written(kind)
-    whole, served = UtteranceEncoder(folder, device="cpu"), OnnxEncoder(folder)
+    whole = UtteranceEncoder(folder, device="cpu")
+    served = OnnxEncoder(folder)
     tokens = served.tokenize(ITEMS)
     assert tokens == whole.tokenize(ITEMS) == served.tokenize([*map(served.prefixed, ITEMS)])
     got = served.in_roles(served.forward(tokens), ITEMS)

@@ -84,7 +84,8 @@ def test_settings_that_change_vectors_change_the_fingerprint_and_nothing_else_do
         return encoder.fingerprint
 
     before = tiny_encoder(EncoderKind.TRIPLE).fingerprint
-    shorter, pooled = changed(0, "max_seq_length", 7), changed(1, "pooling_mode", "cls")
+    shorter = changed(0, "max_seq_length", 7)
+    pooled = changed(1, "pooling_mode", "cls")
     assert len({before, shorter, pooled}) == 3
     # Versions of sentence-transformers print their modules differently.
     monkeypatch.setattr(Pooling, "__repr__", lambda _: "Pooling()")
@@ -111,7 +112,8 @@ def test_the_card_of_a_package_is_read(
 def test_the_card_of_a_hub_model_is_read_where_it_has_one(
     tiny_encoder_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: bool
 ) -> None:
-    repository, commit = tmp_path / "models--somebody--bot", "0" * 40
+    repository = tmp_path / "models--somebody--bot"
+    commit = "0" * 40
     snapshot = repository / "snapshots" / commit
     copy_with_card(tiny_encoder_folder(EncoderKind.TRIPLE), snapshot, "max_sim")
     (repository / "refs").mkdir()

@@ -78,8 +78,10 @@ def test_an_answer_with_one_phrasing_leaves_nothing_to_ask(encoder: UtteranceEnc
 
 
 def test_a_file_of_answers_takes_the_first_wording(tmp_path: Path) -> None:
-    lines = [{"id": each.id, "texts": [each.text, "x"], "examples": list(each.questions)}
-             for each in ANSWERS]  # fmt: skip
+    lines = [
+        {"id": each.id, "texts": [each.text, "x"], "examples": list(each.questions)}
+        for each in ANSWERS
+    ]
     write_jsonl(tmp_path / "answers.jsonl", lines)
     assert read_answers([tmp_path / "answers.jsonl"]) == ANSWERS
     write_jsonl(tmp_path / "answers.jsonl", lines[:1])

@@ -55,8 +55,12 @@ def test_the_seed_decides() -> None:
 
 
 def test_an_item_stands_anywhere_in_its_tuples() -> None:
-    places = Counter(three.index("item 0") for seed in range(9) for three in make_tuples(
-        items(20), seed) if "item 0" in three)  # fmt: skip
+    places = Counter(
+        three.index("item 0")
+        for seed in range(9)
+        for three in make_tuples(items(20), seed)
+        if "item 0" in three
+    )
     assert len(places) == 3
 
 
@@ -115,7 +119,8 @@ def answered(noise: float, annotators: int = 4) -> list[Answer]:
     for three in make_tuples(items(24)):
         for annotator in range(annotators):
             seen = [int(item.split()[1]) + noise * generator.normal() for item in three]
-            best, worst = three[int(np.argmax(seen))], three[int(np.argmin(seen))]
+            best = three[int(np.argmax(seen))]
+            worst = three[int(np.argmin(seen))]
             answers.append(Answer(three, best, worst, str(annotator)))
     return answers
 

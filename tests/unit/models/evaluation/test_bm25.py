@@ -11,7 +11,8 @@ WORDS = st.lists(st.sampled_from(["tea", "milk", "sugar", "cup"]), max_size=6).m
 
 
 def okapi(query: str, document: str, documents: list[str]) -> float:
-    counts, total = Counter(plain_words(document)), 0.0
+    counts = Counter(plain_words(document))
+    total = 0.0
     mean = sum(len(plain_words(d)) for d in documents) / len(documents)
     for word in plain_words(query):
         holding = sum(word in plain_words(d) for d in documents)

@@ -123,8 +123,11 @@ def test_metrics_of_an_oracle() -> None:
     right = np.array([True, False, True, False])
     answers = Answers(
         np.where(right, 9.0, -9.0)[:, None] * [[1.0, 0, 0, 0, 0]],
-        right, np.full(4, 5), right, np.arange(4),
-    )  # fmt: skip
+        right,
+        np.full(4, 5),
+        right,
+        np.arange(4),
+    )
     metrics = confidence_metrics(Calibration(1, 0, 0, 0, 0, 0), answers)
     assert metrics["auroc"] == 1
     assert metrics["calibration_error"] < 1e-3
@@ -141,7 +144,8 @@ def test_there_is_a_row_for_each_size_with_the_reply_and_without_it(
     sizes = ["all sizes", "5 candidates", "20 candidates"]
     kinds = ["", ", with the reply", ", without it"]
     assert [row.system for row in rows] == [f"tiny · {s}{k}" for k in kinds for s in sizes]
-    of_all, without = rows[0].metrics, rows[-1].metrics
+    of_all = rows[0].metrics
+    without = rows[-1].metrics
     assert without["right"] == 0
     assert "auroc" not in without
     assert {"auroc", "calibration_error", "risk/10%"} <= of_all.keys()

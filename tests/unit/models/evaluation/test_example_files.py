@@ -184,7 +184,8 @@ def test_the_last_utterance_is_the_one_to_compare_with(path: Path) -> None:
 
 
 def test_examples_know_their_dialogues(dialogues: list[Dialogue]) -> None:
-    one, other = dialogues[0], dialogues[6]
+    one = dialogues[0]
+    other = dialogues[6]
     twins = [one, replace(other, utterances=one.utterances[:2] + other.utterances[2:])]
     short_term = without_goals(make_examples(twins, [2], [1], lambda *_: ["one", "two"]))
     ranking = ranking_set(list(build_ranking(twins, Building(candidates=2))), ["", ""])
@@ -199,7 +200,8 @@ def test_written_examples_are_read_again(path: Path, dialogues: list[Dialogue]) 
     assert read_examples(path) == examples
     built = list(build_ranking(dialogues, Building(candidates=5)))
     assert write_jsonl(path, map(asdict, built)) == len(built) == 8
-    read, expected = read_ranking([path]), ranking_set(built, [""] * 8)
+    read = read_ranking([path])
+    expected = ranking_set(built, [""] * 8)
     assert read.split.contexts == expected.split.contexts
     assert read.split.pool == expected.split.pool
     assert [list(those) for those in read.relevant] == [list(those) for those in expected.relevant]

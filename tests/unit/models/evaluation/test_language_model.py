@@ -159,7 +159,8 @@ def test_likelihoods_are_those_of_the_answers_words(
 def test_a_long_prompt_loses_its_start(
     small_language_model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model, end = LanguageModel(small_language_model), "rain " * LIKELIHOOD_ROOM + "train"
+    model = LanguageModel(small_language_model)
+    end = "rain " * LIKELIHOOD_ROOM + "train"
     one, other = model.log_likelihoods([f"bread {end}", f"lamp {end}"], ["garden"] * 2)[0]
     assert one == pytest.approx(other, abs=1e-5)
     assert one == pytest.approx(naive(small_language_model, end, "garden"), abs=1e-4)
@@ -176,7 +177,8 @@ def test_an_answer_longer_than_the_model_counts_what_fits(small_language_model: 
 
 
 def test_a_prompt_tells_the_dialogue_in_the_language() -> None:
-    opening, closing = "Zwei Personen unterhalten sich.", "Mit anderen Worten sagt A:"
+    opening = "Zwei Personen unterhalten sich."
+    closing = "Mit anderen Worten sagt A:"
     dialogue = ["A: is it far", "B: no", "A: thank you"]
     assert prompt(SAID, "de").split("\n") == [opening, *dialogue, closing]
     alone = prompt(SAID, "de", with_context=False)

@@ -19,7 +19,8 @@ def test_each_distance_that_fits_gives_an_example(dialogues: list[Dialogue]) -> 
     )
     assert done == [(1, 3), (2, 3), (3, 3)]
     made = [(len(e.context), e.goal_distance, e.goal) for e in examples]
-    short, long = dialogues[3].utterances, dialogues[4].utterances
+    short = dialogues[3].utterances
+    long = dialogues[4].utterances
     assert made == [(2, 1, short[3]), (2, 1, long[3]), (2, 3, long[5]), (3, 1, long[4])]
     assert examples[0].true == short[2]
     assert examples[0].candidates == ("one", "two")  # without the true reply

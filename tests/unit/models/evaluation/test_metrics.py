@@ -150,10 +150,12 @@ def test_the_calibration_error_is_that_of_bins_of_the_same_size(
     right = generator.random(200) < confidence**2
     monkeypatch.setattr(metrics, "BINS", bins)
     ordered = sorted(zip(confidence.tolist(), right.tolist(), strict=True))
-    error, start = 0.0, 0
+    error = 0.0
+    start = 0
     for part in range(min(bins, 200)):
         size = 200 // min(bins, 200) + (part < 200 % min(bins, 200))
-        some, start = ordered[start : start + size], start + size
+        some = ordered[start : start + size]
+        start = start + size
         error += abs(sum(p for p, _ in some) - sum(r for _, r in some)) / 200
     assert calibration_error(confidence, right) == pytest.approx(error)
 

@@ -91,10 +91,13 @@ def test_recall_is_that_of_the_systems_scores(
 
 def test_sizes_that_differ_are_named_n(tmp_path: Path) -> None:
     records = [
-        {"context": ["bread"], "candidates": [f"rain {n}" for n in range(size)],
-         "labels": [1] + [0] * (size - 1)}
+        {
+            "context": ["bread"],
+            "candidates": [f"rain {n}" for n in range(size)],
+            "labels": [1] + [0] * (size - 1),
+        }
         for size in (3, 4)
-    ]  # fmt: skip
+    ]
     path = tmp_path / "sizes.jsonl"
     path.write_text("\n".join(map(json.dumps, records)))
     random, _ = evaluate_ranking({}, read_ranking([path]))

@@ -44,7 +44,8 @@ def ranked(name: str, ranks: np.ndarray, candidates: int) -> Row:
 @pytest.fixture
 def compared() -> Report:
     """Ranks among six orders and among three goals, and a row without outcomes."""
-    three, alike = np.tile([2.0, 3.0, 4.0], 20), np.tile([3.0, 2.0, 4.0, 2.0, 3.0, 4.1], 10)
+    three = np.tile([2.0, 3.0, 4.0], 20)
+    alike = np.tile([3.0, 2.0, 4.0, 2.0, 3.0, 4.1], 10)
     orders = [ranked("worse", three + 1, 6), ranked("best", three, 6), ranked("alike", alike, 6)]
     goals = [ranked("goal", np.ones(60), 3)]
     return Report("long-term", ("f",), (*orders, *goals, Row("x", {"average_rank": 9.0}, 0.0)))

@@ -47,7 +47,8 @@ def reached(name: str, encoder: UtteranceEncoder, example: ShortTermExample) -> 
 def test_scores_toward_the_goal_are_those_of_the_equation(
     kind: EncoderKind, names: list[str], tiny_encoder: Encoders, examples: list[ShortTermExample]
 ) -> None:
-    encoder, data = tiny_encoder(kind), without_goals(examples)
+    encoder = tiny_encoder(kind)
+    data = without_goals(examples)
     systems = goal_systems(encoder, examples, data)
     assert [system.name for system in systems] == names
     for system in systems:
@@ -65,7 +66,8 @@ def test_the_work_encodes_candidates_goal_and_for_pairs_the_last_utterance(
     examples: list[ShortTermExample],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    encoder, example = tiny_encoder(EncoderKind.TRIPLE), examples[0]
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
+    example = examples[0]
     systems = goal_systems(encoder, examples, without_goals(examples))
     encoded: list[str] = []
     encode = encoder.encode_in_roles
@@ -88,7 +90,9 @@ def test_both_scores_read_a_candidate_once_in_each_way(
     examples: list[ShortTermExample],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    encoder, example, read = tiny_encoder(kind), examples[-1], list[int]()
+    encoder = tiny_encoder(kind)
+    example = examples[-1]
+    read = list[int]()
     systems = dict(_systems({"x": encoder}, [example], without_goals([example])))
     (both,) = (system for system in systems if " + 0.5 · " in system.name)
     forward = encoder.forward

@@ -33,7 +33,8 @@ def mean_of_settings(values: list[float], names: list[str], of: set[str]) -> flo
 def naive_p(examples: list[tuple[int, int, str, int]]) -> float:
     """The definition, example by example, over the same resamples."""
     differences = [float(other - one) for one, other, _, _ in examples]
-    names, dialogues = [e[2] for e in examples], [e[3] for e in examples]
+    names = [e[2] for e in examples]
+    dialogues = [e[3] for e in examples]
     distinct = sorted(set(dialogues))
     mean = {
         name: np.mean([d for d, n in zip(differences, names, strict=True) if n == name])
@@ -82,7 +83,8 @@ def test_the_error_is_that_of_the_definition(examples: list[tuple[int, int, str,
 
 def test_equal_systems_have_p_1_and_different_ones_a_small_p() -> None:
     values = np.random.default_rng(0).normal(10, 3, 100)
-    better, alike = values - 2 + np.tile([0.1, -0.1], 50), values + np.tile([1.0, -1.0], 50)
+    better = values - 2 + np.tile([0.1, -0.1], 50)
+    alike = values + np.tile([1.0, -1.0], 50)
     same, small, one = p_values(alone(values), [alone(v) for v in (values, better, alike)])
     assert same == one == 1
     assert small == 1 / (significance.RESAMPLES + 1)

@@ -167,7 +167,8 @@ def make_pairs(count: int = 24, *, contexts: bool = True) -> list[Pair]:
 
 
 def test_correlations_are_those_of_the_systems(tiny_encoder: Encoders) -> None:
-    encoder, pairs = tiny_encoder(EncoderKind.TRIPLE), make_pairs()
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
+    pairs = make_pairs()
     rows = {row.system: row.metrics for row in evaluate_similarity({"t": encoder}, pairs)}
     data = comparisons(pairs)
     systems = cosine_systems(encoder, data)
@@ -225,7 +226,8 @@ def make_questions(count: int = 12) -> list[Question]:
 
 
 def test_the_most_similar_choice_is_taken(tiny_encoder: Encoders) -> None:
-    encoder, questions = tiny_encoder(EncoderKind.TRIPLE), make_questions()
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
+    questions = make_questions()
     rows = {row.system: row for row in evaluate_choices({"t": encoder}, questions)}
     assert rows["chance"].metrics == {"accuracy": pytest.approx(0.2)}
     data = comparisons(questions)
@@ -255,7 +257,8 @@ def test_questions_may_have_different_numbers_of_choices() -> None:
 
 
 def test_a_language_model_takes_the_likeliest_choice(small_language_model: Path) -> None:
-    model, asked = LanguageModel(small_language_model), make_questions()
+    model = LanguageModel(small_language_model)
+    asked = make_questions()
     asked[0] = Question(asked[0].said, ("rain", "lamp river bread winter"), 0, "", "")
     rows = {r.system: r.metrics for r in evaluate_language_models({"m": model}, asked, "de")}
     assert list(rows) == [
@@ -263,7 +266,8 @@ def test_a_language_model_takes_the_likeliest_choice(small_language_model: Path)
         *("m · with context, whole", "m · with context, a token"),
     ]
     for with_context, of in ((False, "alone"), (True, "with context")):
-        whole, token = [], []
+        whole = []
+        token = []
         for question in asked:
             given = prompt(question.said, "de", with_context=with_context)
             prompts = [given] * len(question.candidates)

@@ -35,7 +35,8 @@ def test_contexts_know_their_dialogue_or_are_of_one_if_they_begin_alike(
     long_enough = [0, *range(2, 8)]
     expected = [long_enough.index(n) for n in [*long_enough, 0, 2, 6]]
     assert split.dialogues.tolist() == expected
-    one, hi = Utterance("A", "hello"), Utterance("B", "hi")
+    one = Utterance("A", "hello")
+    hi = Utterance("B", "hi")
     said = [(one,), (one, hi), (Utterance("B", "hello"),)]
     unknown = [Context(each, hi) for each in said]
     assert split_of(unknown).dialogues.tolist() == [0, 0, 1]

@@ -44,7 +44,8 @@ def encoded_systems(encoded: EncodedSplit) -> dict[str, System]:
 
 
 def all_scores(system: System, encoded: EncodedSplit) -> np.ndarray:
-    contexts, pool = len(encoded.split.contexts), len(encoded.split.pool)
+    contexts = len(encoded.split.contexts)
+    pool = len(encoded.split.pool)
     return system.scores(np.arange(contexts), np.arange(pool))
 
 
@@ -207,8 +208,10 @@ def test_each_place_is_scored_once() -> None:
 
 
 def test_the_second_system_orders_the_short_list_and_reads_no_more() -> None:
-    first, second = [5.0, 4.0, 3.0, 2.0, 1.0], [-9.0, 9.0, 8.0, 99.0, 99.0]
-    one, seen = np.array([0]), []
+    first = [5.0, 4.0, 3.0, 2.0, 1.0]
+    second = [-9.0, 9.0, 8.0, 99.0, 99.0]
+    one = np.array([0])
+    seen = []
 
     def scores(contexts: Indices, candidates: Indices) -> Scores:
         seen.extend(candidates)

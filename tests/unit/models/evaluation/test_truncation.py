@@ -49,7 +49,8 @@ def test_every_model_is_said_to_cut_what_it_cuts(
 def test_a_plain_encoder_reads_whole_histories(
     tiny_encoder: Encoders, said: Callable[[Model, Located, Located], list[str]]
 ) -> None:
-    texts, histories = utterances_of([FULL], "x"), list(contexts_of([FULL], [1, 2, 3], "x"))
+    texts = utterances_of([FULL], "x")
+    histories = list(contexts_of([FULL], [1, 2, 3], "x"))
     place = 'x, dialogue "f", first 2 utterances'
     warning = f"{place}: longer than m · whole history reads, {REST} 1 of 2 in all"
     assert said(tiny_encoder(EncoderKind.SINGLE), texts, histories) == [warning]

@@ -148,7 +148,9 @@ def test_a_pair_that_is_too_long_keeps_the_end_of_the_context_and_the_start_of_t
         assert len(tokens) == len(tokens.types) == 128
         return str(tokenizer.decode(tokens.ids)).replace(" ", "")
 
-    long, start, end = "x " * 200, "a " * 9, "z " * 9
+    long = "x " * 200
+    start = "a " * 9
+    end = "z " * 9
     assert read(long + end, start) == f"[CLS]{'x' * (room - 18)}{'z' * 9}[SEP]{'a' * 9}[SEP]"
     assert read(end, start + long) == f"[CLS]{'z' * 9}[SEP]{'a' * 9}{'x' * (room - 18)}[SEP]"
     both = read(start + long + end, start + long + end)

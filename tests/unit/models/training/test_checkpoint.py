@@ -44,8 +44,9 @@ def test_an_older_sentence_transformers_can_read_what_is_saved(
     pooling = json.loads((tmp_path / modules[1]["path"] / "config.json").read_text())
     assert pooling["word_embedding_dimension"] == 32
     assert [mode for mode, chosen in pooling.items() if chosen is True] == [
-        "pooling_mode_mean_tokens", "include_prompt",
-    ]  # fmt: skip
+        "pooling_mode_mean_tokens",
+        "include_prompt",
+    ]
     saved = UtteranceEncoder(tmp_path, device="cpu")
     model.half().float()  # the weights are saved in float16
     assert saved.fingerprint == UtteranceEncoder(model, device="cpu").fingerprint
@@ -112,7 +113,8 @@ def test_a_checkpoint_with_the_fields_of_before_is_resumed(tmp_path: Path) -> No
     saved = state_of(**values)
     saved.step = 7
     old = saved.recipe
-    old["batch_views"], old["gradient_cache"] = old.pop("batch_windows"), False
+    old["batch_views"] = old.pop("batch_windows")
+    old["gradient_cache"] = False
     old["data"][0]["views"] = old["data"][0].pop("windows")
     del old["eight_bits"], old["objectives"]["distil"], old["data"][0]["skip"]
     save_checkpoint(tmp_path / "checkpoint", saved)

@@ -60,7 +60,9 @@ def of(values: str, old: str, new: str) -> str:
     return values.replace(old, new)
 
 
-KIND, C3L, LAST = 'kind = "triple"', "c3l = 1.0", "validation = {every = 5}"
+KIND = 'kind = "triple"'
+C3L = "c3l = 1.0"
+LAST = "validation = {every = 5}"
 FIELDS = [
     (of(GOOD, KIND, 'kind = "tripel"'), "kind"),
     (of(GOOD, 'base = "some/model"', ""), "base"),
@@ -214,9 +216,15 @@ def test_the_shipped_recipes_can_be_read() -> None:
     recipes = DEFAULT_MODEL.parent / "training" / "recipes"
     stages = {path.stem: read_stages(path) for path in sorted(recipes.glob("*.toml"))}
     assert {name: len(of_recipe) for name, of_recipe in stages.items()} == {
-        "c3l": 2, "ccl": 1, "dailydialog": 1, "default": 5, "german": 1, "ioi": 1, "pairwise": 1,
+        "c3l": 2,
+        "ccl": 1,
+        "dailydialog": 1,
+        "default": 5,
+        "german": 1,
+        "ioi": 1,
+        "pairwise": 1,
         "small": 1,
-    }  # fmt: skip
+    }
     small = {
         name: read_stages(recipes / f"{name}.toml", small=True)
         for name in ("c3l", "ccl", "ioi", "pairwise")

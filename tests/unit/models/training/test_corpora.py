@@ -82,7 +82,8 @@ def test_what_is_left_out_may_lie_elsewhere(talk: Path, tmp_path: Path) -> None:
 
 
 def test_a_list_that_names_no_dialogue_of_the_corpus_is_refused(talk: Path) -> None:
-    file, leaks = talk / "train.jsonl", talk / "leaks.json"
+    file = talk / "train.jsonl"
+    leaks = talk / "leaks.json"
     leaks.write_text(json.dumps({"exact": ["train-1", "train-2"]}))
     said = re.escape(f"{file}: holds none of the 2 dialogues that {leaks} lists")
     with pytest.raises(DataError, match=said):
@@ -94,7 +95,8 @@ def test_a_list_that_names_no_dialogue_of_the_corpus_is_refused(talk: Path) -> N
 def test_dialogues_of_a_list_that_are_not_in_the_corpus_are_counted(
     talk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file, leaks = talk / "train.jsonl", talk / "leaks.json"
+    file = talk / "train.jsonl"
+    leaks = talk / "leaks.json"
     leaks.write_text(json.dumps({"exact": ["d1", "d7"], "near": ["d8"]}))
     assert ids(file, leaks) == ["d0", "d2"]
     (warning,) = caplog.messages
@@ -102,7 +104,8 @@ def test_dialogues_of_a_list_that_are_not_in_the_corpus_are_counted(
 
 
 def test_ids_of_a_list_may_be_numbers_and_the_list_may_begin_with_a_mark(talk: Path) -> None:
-    file, leaks = talk / "train.csv", talk / "leaks.json"
+    file = talk / "train.csv"
+    leaks = talk / "leaks.json"
     file.write_text("id,speaker,text\n1,A,hi\n1,B,hello\n2,A,hi\n2,B,hello\n")
     leaks.write_text('{"exact": [1]}', encoding="utf-8-sig")
     assert ids(file, leaks) == ["2"]
@@ -120,7 +123,8 @@ def test_a_list_in_another_form_is_refused(talk: Path, text: str) -> None:
 def test_that_lines_are_counted_where_dialogues_have_no_ids_is_told(
     talk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file, leaks = talk / "train.txt.gz", talk / "leaks.json"
+    file = talk / "train.txt.gz"
+    leaks = talk / "leaks.json"
     lines = "".join(f"hi {n} __eou__ hello __eou__\n" for n in range(3))
     file.write_bytes(gzip.compress(lines.encode()))
     leaks.write_text(json.dumps({"exact": ["train-1"]}))

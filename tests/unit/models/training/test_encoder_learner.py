@@ -41,8 +41,14 @@ def test_training_lowers_the_loss(trained_encoder: Trained) -> None:
     seen = trained_encoder.seen
     total = [sum(progress.losses.values()) for progress in seen]
     assert set(seen[0].losses) == {
-        "ccl", "c3l", "running_query_2", "running_query_mean", "reach", "order", "nli",
-    }  # fmt: skip
+        "ccl",
+        "c3l",
+        "running_query_2",
+        "running_query_mean",
+        "reach",
+        "order",
+        "nli",
+    }
     assert np.mean(total[-4:]) < 0.9 * np.mean(total[:4])
 
 
@@ -190,10 +196,16 @@ def test_heads_learn_from_the_encoder_below_them_which_stays(
 ) -> None:
     folder = tiny_encoder_folder(EncoderKind.TRIPLE)
     config = changed(
-        without_nli(encoder_config), kind=EncoderKind.HEADS, base=str(folder), keep_base=0.0,
-        layers=0, teacher="base", objectives={"distil": 1.0, "ccl": 1.0},
-    )  # fmt: skip
-    before, after = learner_of(config), train_once(config, tmp_path)
+        without_nli(encoder_config),
+        kind=EncoderKind.HEADS,
+        base=str(folder),
+        keep_base=0.0,
+        layers=0,
+        teacher="base",
+        objectives={"distil": 1.0, "ccl": 1.0},
+    )
+    before = learner_of(config)
+    after = train_once(config, tmp_path)
     moved = {
         n for n, value in before.state_dict().items() if not torch.equal(value, after.weights[n])
     }
@@ -279,8 +291,9 @@ def test_a_teacher_has_what_it_teaches(
     why: str,
 ) -> None:
     folder = str(tiny_encoder_folder(teacher))
-    config = changed(encoder_config, kind=kind, nli=None, objectives={"distil": 1.0},
-                     teacher=folder)  # fmt: skip
+    config = changed(
+        encoder_config, kind=kind, nli=None, objectives={"distil": 1.0}, teacher=folder
+    )
     with pytest.raises(ModelError, match=f"teacher '{folder}' {why}"):
         learner_of(config)
 
@@ -340,7 +353,8 @@ def test_a_spaced_batch_is_spaced_as_a_whole(encoder_config: EncoderConfig, tmp_
 def test_tied_weights_are_kept_once(
     tiny_encoder_folder: Folder, encoder_config: EncoderConfig, tmp_path: Path
 ) -> None:
-    plain, tied = tiny_encoder_folder(EncoderKind.SINGLE), tmp_path / "t5"
+    plain = tiny_encoder_folder(EncoderKind.SINGLE)
+    tied = tmp_path / "t5"
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(plain)
     shape = T5Config(

@@ -83,7 +83,8 @@ def test_queries_are_the_running_queries_of_inference(
     vectors = vectors_of(batch)
     got = losses.running_queries(vectors, last_rows, paired=True)
     for v, n in enumerate((6, 3, 8)):
-        first, second = vectors.first[v].numpy(), vectors.second[v].numpy()
+        first = vectors.first[v].numpy()
+        second = vectors.second[v].numpy()
         for t in range(1, n):
             wanted = mixture.running_query(mixture.rows(first[:t], second[:t]), last_rows)
             assert got[v, t].numpy() == pytest.approx(unit(wanted.astype(np.float64)), abs=1e-5)
@@ -158,7 +159,8 @@ def test_reach_loss_ranks_among_other_dialogues_and_within_its_own(topics: list[
         return ahead in targets and bool(batch.after[ahead] == batch.after[q])
 
     def surprise(right: tuple[tuple[int, int], tuple[int, int]], reached: int) -> float:
-        (p, q), terms = right, []
+        (p, q) = right
+        terms = []
         along = [(p, other) for other in targets]
         across = [(other, q) for other in spoken]
         for pairs in (along, across):
@@ -190,7 +192,8 @@ def test_order_loss_asks_of_the_responders_utterances_which_came_first(
     windows = [dialogue(8, "lake"), dialogue(5, "tram", "A"), dialogue(9, "oven")]
     batch = collate(windows, EncoderKind.TRIPLE)
     vectors = vectors_of(batch)
-    second, after = double(vectors.second), double(vectors.after)
+    second = double(vectors.second)
+    after = double(vectors.after)
     surprises = []
     for v, window in enumerate(windows):
         by_responder = [
@@ -286,7 +289,8 @@ def test_a_supposed_utterance_is_compared_with_one_that_was_said() -> None:
 def test_distillation_compares_vectors_and_scores() -> None:
     drawn = torch.randn(2, 7, 6, generator=torch.Generator().manual_seed(0))
     vectors, taught = torch.nn.functional.normalize(drawn, dim=-1)
-    ours, theirs = (vectors[:4], vectors[4:]), (taught[:4], taught[4:])
+    ours = (vectors[:4], vectors[4:])
+    theirs = (taught[:4], taught[4:])
     scores, wanted_scores = (
         20 * double(context) @ double(after).T for after, context in (ours, theirs)
     )

@@ -288,7 +288,8 @@ name = "c3l"
 after = "ccl"
 objectives = { c3l = 1.0 }
 """
-    recipe, out = write_config(tmp_path, plain), tmp_path / "out"
+    recipe = write_config(tmp_path, plain)
+    out = tmp_path / "out"
     recipe.write_text(recipe.read_text() + variants)
     script = str(RESEARCH / "ablations.py")
     monkeypatch.setattr(

@@ -21,14 +21,19 @@ class Line:
     clip = 1.0
 
     def __init__(
-        self, *, epochs: int = 2, learning_rate: float = 0.1, every: int = 2,
+        self,
+        *,
+        epochs: int = 2,
+        learning_rate: float = 0.1,
+        every: int = 2,
         ranks: Iterator[float] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         torch.manual_seed(0)
         self.weights = nn.Linear(1, 1)
         self.config = LineConfig(epochs=epochs, validation=Validation(every=every))
         self.counts = [4]
-        self._learning_rate, self._ranks = learning_rate, ranks
+        self._learning_rate = learning_rate
+        self._ranks = ranks
         self.kept: list[Tensor] = []
 
     def optimiser(self) -> torch.optim.Optimizer:
@@ -95,7 +100,8 @@ def test_curves_hold_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
-    unbroken, broken = Line(), Line()
+    unbroken = Line()
+    broken = Line()
     fit(unbroken, tmp_path / "unbroken")
     with pytest.raises(KeyboardInterrupt):
         fit(Line(), tmp_path / "broken", report=stop)

@@ -132,7 +132,8 @@ def test_negatives_have_another_dialogue_or_the_wrong_order(
     assert batch.target.flat[after].all()
     assert batch.spoken.flat[first].all()
     assert batch.spoken.flat[second].all()
-    of_after, dialogues = after // turns, []
+    of_after = after // turns
+    dialogues = []
     for place in (first, second):
         same_window = place // turns == of_after
         other_dialogue = batch.dialogue[place // turns] != batch.dialogue[of_after]

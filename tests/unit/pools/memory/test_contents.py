@@ -122,7 +122,9 @@ edits = st.tuples(st.dictionaries(ids, st.integers(0, 49), max_size=6), st.lists
 def test_any_sequence_of_edits_and_merges_gives_what_a_dict_gives(
     steps: list[tuple[tuple[Model, list[str]], str]],
 ) -> None:
-    contents, model, waiting = Contents.empty(D), Model(), list[Edit]()
+    contents = Contents.empty(D)
+    model = Model()
+    waiting = list[Edit]()
     for (upserts, removed), how in steps:
         removed = [name for name in removed if name not in upserts]  # noqa: PLW2901
         waiting.append(edit_of(upserts, removed))
@@ -132,7 +134,8 @@ def test_any_sequence_of_edits_and_merges_gives_what_a_dict_gives(
             assert growth == grown
         model = {name: n for name, n in model.items() if name not in removed} | upserts
         if how != "join":  # with the next one
-            contents, waiting = contents.after(waiting, FlatIndex), []
+            contents = contents.after(waiting, FlatIndex)
+            waiting = []
             contents = contents.merge(FlatIndex) if how == "merge" else contents
             agree(contents, model)
 
@@ -150,9 +153,10 @@ def test_a_large_overlay_is_merged_into_the_base() -> None:
     many = {str(number): number % 50 for number in range(1001)}
     contents = contents_of(many)
     assert (contents.unmerged, len(contents.base.candidates)) == (0, 1001)
-    agree(contents.after([edit_of({}, list(map(str, range(900))))], FlatIndex), {
-        name: n for name, n in many.items() if int(name) >= 900
-    })  # fmt: skip
+    agree(
+        contents.after([edit_of({}, list(map(str, range(900))))], FlatIndex),
+        {name: n for name, n in many.items() if int(name) >= 900},
+    )
 
 
 def test_few_edits_leave_the_base_as_it_is() -> None:
@@ -200,7 +204,8 @@ async def test_only_a_new_filter_is_evaluated_and_not_on_the_event_loop() -> Non
             threads.append(threading.get_ident())
             return bool(metadata["odd"] == 1)
 
-    where, workers = Filter("odd", Odd()), Workers(1)
+    where = Filter("odd", Odd())
+    workers = Workers(1)
     view = LocalView(
         "p", 1, "default", PoolSettings(), contents_of({"a": 1, "b": 2}), workers, Metrics()
     )

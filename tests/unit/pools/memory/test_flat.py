@@ -44,7 +44,8 @@ def test_parts_find_what_one_finds() -> None:
     alive = np.random.default_rng(2).random(len(searched)) < 0.9
     alive[45_000:] = True
     with ThreadPoolExecutor(2) as executor:
-        whole, parts = FlatIndex(searched), FlatIndex(searched, parts=2, executor=executor)
+        whole = FlatIndex(searched)
+        parts = FlatIndex(searched, parts=2, executor=executor)
         for query in [*queries(5), searched[45_002].astype(np.float32)]:
             for bitmap in (None, bits(alive.tolist())):
                 expected, found = (index.search(query, 10, bitmap) for index in (whole, parts))
@@ -53,7 +54,8 @@ def test_parts_find_what_one_finds() -> None:
 
 
 def test_the_best_of_a_part_may_all_be_dead() -> None:
-    searched, query = vectors(45_003), queries(1)[0]
+    searched = vectors(45_003)
+    query = queries(1)[0]
     first = brute_force(searched, query)[:22_000]
     alive = np.ones(len(searched), bool)
     alive[np.argsort(-first)[:5000]] = False
@@ -113,7 +115,8 @@ def test_ivf_reaches_the_recall_that_it_was_built_for(searched: Float16, ivf: In
 
 
 def test_recall_counts_what_is_missed() -> None:
-    index, query = FlatIndex(vectors(20)), queries(1)
+    index = FlatIndex(vectors(20))
+    query = queries(1)
     places, exact = index.search(query[0], 10)
     alive = np.isin(np.arange(20), places[:6], invert=True)
 
@@ -152,9 +155,11 @@ def test_ivf_finds_the_best_of_the_few_that_are_alive(
     searched: Float16, ivf: Index, share: float
 ) -> None:
     alive = np.random.default_rng(5).random(len(searched)) < share
-    found, wanted = 0, 0
+    found = 0
+    wanted = 0
     for query in queries(32):
         best = np.sort(brute_force(searched, query)[alive])[::-1][:10]
         _, scores = ivf.search(query, 10, bits(alive.tolist()))
-        found, wanted = found + int((scores >= best[-1] - 1e-5).sum()), wanted + len(best)
+        found = found + int((scores >= best[-1] - 1e-5).sum())
+        wanted = wanted + len(best)
     assert found / wanted >= 0.98

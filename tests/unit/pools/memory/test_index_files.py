@@ -40,7 +40,8 @@ def built(vectors: Float16) -> IvfIndex:
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The sizes of the pools for which lists are trained."""
-    train, sizes = ivf.train_lists, list[int]()
+    train = ivf.train_lists
+    sizes = list[int]()
 
     def count(flat: FlatIndex) -> object:
         sizes.append(len(flat))
@@ -52,7 +53,9 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 def same_results(index: IvfIndex, vectors: Float16) -> None:
     """The index finds what exact search finds in these vectors, at their places."""
-    index.probes, index.short_list, flat = index.lists, len(vectors), FlatIndex(vectors)
+    index.probes = index.lists
+    index.short_list = len(vectors)
+    flat = FlatIndex(vectors)
     for query in QUERIES:
         assert index.search(query, 10)[1].tolist() == flat.search(query, 10)[1].tolist()
     everything, _ = index.search(QUERIES[0], len(vectors))

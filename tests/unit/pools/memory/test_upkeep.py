@@ -117,7 +117,8 @@ async def test_an_upload_that_fails_halfway_leaves_no_chunk(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await with_pool(start)
-    run, staged = PoolRecords.run_script, 0
+    run = PoolRecords.run_script
+    staged = 0
 
     async def fill_up(self: PoolRecords, operation: Any, script: str, *args: Any) -> object:  # noqa: ANN401
         nonlocal staged
@@ -158,13 +159,15 @@ async def test_staged_chunks_that_expired_are_staged_again(
 async def test_a_fold_shortens_the_log_and_changes_nothing(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start(), await start()
+    one = await start()
+    two = await start()
     await edited(one, 12)
     await two.find()
     await until(lambda: two.follows(one))
     monkeypatch.setattr(upkeep, "MIN_ENTRIES", 5)  # not before: a fold would leave the later edits
     await one.upsert("This makes the log too long.")
-    before, version = one.contents(), one.version()
+    before = one.contents()
+    version = one.version()
     await log_has(redis, 1)
     assert one.version() == version
     stored = await redis.hmget(META, "version", "stored")
@@ -199,7 +202,8 @@ async def test_a_pool_that_is_folded_while_it_is_dropped_leaves_no_chunk(
         await one.upsert(f"Reply {number}.")
     candidates = one.view().contents.candidates()
     edit = Edit(candidates, np.zeros((len(candidates), 32), np.float16))
-    drop, outcomes = PoolRecords.drop, list[str]()
+    drop = PoolRecords.drop
+    outcomes = list[str]()
 
     async def fold_first(self: PoolRecords, key: PoolKey, log: Log) -> str:
         if not outcomes:
@@ -221,7 +225,8 @@ async def test_a_fold_that_fails_changes_nothing(
     found: list[object] = []
 
     async def fail(self: PoolRecords, *args: object) -> str:
-        log, stored = await redis.lrange(LOG, 0, -1), await redis.hget(META, "stored")
+        log = await redis.lrange(LOG, 0, -1)
+        stored = await redis.hget(META, "stored")
         await redis.hset(META, "stored", "no number")
         with pytest.raises(ResponseError, match="not an integer"):
             await fold(self, *args)  # type: ignore[arg-type]
@@ -263,7 +268,8 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
 ) -> None:
     await redis.set(FOLDING, b"")  # nobody folds before this test does
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one, two = await start(), await start()
+    one = await start()
+    two = await start()
     await edited(one, 12)
     await two.find()
     await until(lambda: two.follows(one))
@@ -341,7 +347,8 @@ class Polls:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.polls = self.whole = 0
-        changes, read = Directory.changes, PoolRecords.read
+        changes = Directory.changes
+        read = PoolRecords.read
 
         async def count_poll(directory: Directory) -> object:
             self.polls += 1
@@ -411,7 +418,8 @@ async def test_a_replica_serves_what_it_has_until_it_can_read_a_later_version(
     async def lost(*_: object) -> None:
         return None
 
-    one, two = await with_pool(start), await start(ready=True)
+    one = await with_pool(start)
+    two = await start(ready=True)
     with monkeypatch.context() as patched:
         patched.setattr(PoolRecords, "chunk", lost)
         await one.upsert("Lost.")
@@ -442,7 +450,8 @@ async def test_edits_while_an_index_is_built_are_in_it(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await with_pool(start, exact_limit=1000)
-    sampled, go_on = asyncio.Event(), asyncio.Event()
+    sampled = asyncio.Event()
+    go_on = asyncio.Event()
     build = Workers.build
 
     async def build_late(self: Workers, work: Callable[[], object]) -> object:
@@ -504,7 +513,8 @@ async def test_an_index_build_does_not_restore_the_contents_of_a_dropped_pool(
     await one.pools.drop("n", "p")
     await one.create()
     await one.upsert("Another.")
-    read, former = PoolRecords.read, two.followed.get(KEY)
+    read = PoolRecords.read
+    former = two.followed.get(KEY)
     building: list[asyncio.Task[None]] = []
 
     async def build_meanwhile(self: PoolRecords, *args: Any) -> Log | None:  # noqa: ANN401

@@ -92,7 +92,8 @@ async def test_a_call_of_a_store_is_measured_and_traced(
 @every_store
 async def test_search_returns_the_exact_scores_best_first(filled: Fill, engine: StoreName) -> None:
     texts = [f"Reply {n}." for n in range(40)]
-    replica, ids = await filled(*texts), [one.id for one in some(*texts)]
+    replica = await filled(*texts)
+    ids = [one.id for one in some(*texts)]
     query = query_of(replica)
     await seen(lambda: finds(replica, query, 40))
     view = await replica.pools.view("n", "p")
@@ -117,7 +118,8 @@ async def test_search_returns_the_exact_scores_best_first(filled: Fill, engine: 
 async def test_edits_count_what_they_change_and_every_replica_sees_them(
     filled: Fill, start_with: StartWith
 ) -> None:
-    one, two = await filled("One.", "Two."), await start_with()
+    one = await filled("One.", "Two.")
+    two = await start_with()
     changed = [Candidate.of("Three.", "a", {"n": 1}), *some("One.")]
     edited = await one.upsert(*changed)
     assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (2, 1, 1, 3)
@@ -149,7 +151,8 @@ async def test_a_text_that_the_pool_has_is_not_encoded_again(filled: Fill) -> No
 async def test_all_candidates_are_replaced_in_one_version_while_other_replicas_go_on(
     filled: Fill, start_with: StartWith, tmp_path: Path
 ) -> None:
-    replica, other = await filled("One.", "Two."), await start_with()
+    replica = await filled("One.", "Two.")
+    other = await start_with()
     query = query_of(replica)
     await seen(lambda: finds(other, query, 2))
     await write_snapshot(replica.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
@@ -174,7 +177,8 @@ async def test_all_candidates_are_replaced_in_one_version_while_other_replicas_g
 async def test_a_dropped_pool_is_gone_everywhere(
     filled: Fill, start_with: StartWith, engine: StoreName
 ) -> None:
-    replica, other = await filled("One."), await start_with()
+    replica = await filled("One.")
+    other = await start_with()
     assert (await other.find()).size == 1
     await replica.pools.drop("n", "p")
     await until(lambda: not other.knows())
@@ -188,7 +192,8 @@ async def test_a_dropped_pool_is_gone_everywhere(
 async def test_a_deletion_whose_answer_is_lost_is_finished_by_the_next(
     filled: Fill, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replica, drop = await filled("One."), PoolRecords.drop
+    replica = await filled("One.")
+    drop = PoolRecords.drop
 
     async def answer_is_lost(*given: Any) -> None:  # noqa: ANN401
         await drop(*given)
@@ -347,7 +352,8 @@ async def test_any_filter_finds_in_an_engine_what_it_matches(filled: Fill) -> No
 async def test_a_pool_moves_while_it_is_edited(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start_with(), await start_with()
+    one = await start_with()
+    two = await start_with()
     await one.create()
     await one.upsert(*(f"Reply {n}." for n in range(30)))
     assert (await two.find()).store == "local"
@@ -385,7 +391,8 @@ async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one, two = await start_with(), await start_with()
+    one = await start_with()
+    two = await start_with()
     await one.create()
     await one.upsert("One.")
     add = Directory.add
@@ -403,7 +410,8 @@ async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
 async def test_two_replicas_that_move_a_pool_at_once_leave_one_collection(
     start_with: StartWith, left: Left, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start_with(), await start_with()
+    one = await start_with()
+    two = await start_with()
     await one.create()
     await one.upsert("One.")
     store = store_of(one)
@@ -436,7 +444,8 @@ async def test_a_move_that_fails_leaves_the_pool_in_memory_and_no_collection(
     replica = await start_with()
     await replica.create()
     await replica.upsert("One.")
-    store, written = store_of(replica), 0
+    store = store_of(replica)
+    written = 0
     upsert = store.upsert
 
     async def fails(*args: Any) -> None:  # noqa: ANN401
@@ -463,10 +472,12 @@ async def test_a_replacement_that_comes_after_an_edit_is_rejected_and_leaves_no_
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, two = await filled("One."), await start_with()
+    one = await filled("One.")
+    two = await start_with()
     await write_snapshot(one.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
     store = store_of(one)
-    before, create = await left(store), store.create
+    before = await left(store)
+    create = store.create
 
     async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
         await create(*args)
@@ -487,10 +498,14 @@ async def test_a_replacement_that_comes_after_an_edit_is_rejected_and_leaves_no_
 async def test_an_edit_of_a_collection_that_was_just_replaced_is_repeated_in_the_new_one(
     filled: Fill, start_with: StartWith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await filled("One."), await start_with()
+    one = await filled("One.")
+    two = await start_with()
     await write_snapshot(one.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
-    ours, theirs = store_of(one), store_of(two)
-    count, drop, edited_late = ours.count, theirs.drop, asyncio.Event()
+    ours = store_of(one)
+    theirs = store_of(two)
+    count = ours.count
+    drop = theirs.drop
+    edited_late = asyncio.Event()
     replacing: list[asyncio.Task[Edited]] = []
 
     async def replace_meanwhile(collection: str) -> int:
@@ -517,8 +532,10 @@ async def test_an_edit_of_a_collection_that_was_just_replaced_is_repeated_in_the
 async def test_a_pool_that_two_replicas_create_at_once_has_one_collection(
     start_with: StartWith, left: Left, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start_with(), await start_with()
-    store, request = store_of(one), PoolRequest(store=engine)
+    one = await start_with()
+    two = await start_with()
+    store = store_of(one)
+    request = PoolRequest(store=engine)
     create = store.create
 
     async def create_meanwhile(*args: Any) -> None:  # noqa: ANN401
@@ -551,7 +568,8 @@ async def test_a_pool_that_redis_does_not_take_leaves_no_collection(
 async def test_a_command_whose_answer_is_lost_leaves_the_pool_and_its_collection(
     start_with: StartWith, engine: StoreName, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = await start_with(), await start_with()
+    one = await start_with()
+    two = await start_with()
     execute = getattr(PoolRecords, command)
 
     async def answer_is_lost(*args: object, **given: object) -> None:
@@ -605,8 +623,10 @@ async def test_a_recall_noted_meanwhile_does_not_stop_a_replacement_which_draws_
     await write_snapshot(replica.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
     await replica.upsert("Two.")
     await replica.remove("One.")
-    store, records = store_of(replica), replica.followed.records
-    create, collection = store.create, replica.view().collection
+    store = store_of(replica)
+    records = replica.followed.records
+    create = store.create
+    collection = replica.view().collection
 
     async def measured_meanwhile(*args: Any) -> None:  # noqa: ANN401
         await create(*args)
@@ -632,18 +652,18 @@ async def test_the_spread_of_what_a_filter_leaves_is_estimated_from_the_sample(
         *(Candidate.of(f"Reply {n}.", str(n), {"even": n % 2 == 0}) for n in range(30))
     )
     await replica.followed.get(PoolKey("n", "p")).refresh()
-    view, query = await replica.pools.view("n", "p"), query_of(replica)
-    every, some_of_them = (
-        await view.spread(query),
-        await view.spread(query, Filter.checked({"even": True})),
-    )
+    view = await replica.pools.view("n", "p")
+    query = query_of(replica)
+    every = await view.spread(query)
+    some_of_them = await view.spread(query, Filter.checked({"even": True}))
     assert (every.candidates, some_of_them.candidates) == (30, 15)
     assert (some_of_them.mean, some_of_them.deviation) == (every.mean, every.deviation)
 
 
 @any_engine
 async def test_a_pool_of_another_model_says_so(filled: Fill, start_with: StartWith) -> None:
-    one, other = await filled("One."), await start_with(fingerprint="another")
+    one = await filled("One.")
+    other = await start_with(fingerprint="another")
     assert (await other.find()).state == "other_model"
     with pytest.raises(PoolNotReady, match="another model"):
         await other.pools.view("n", "p")
@@ -657,7 +677,8 @@ async def test_recall_is_measured_and_every_replica_searches_as_wide(
     filled: Fill, start_with: StartWith, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "FEWEST", 50)
-    one, two = await filled(*(f"Reply {n}." for n in range(60))), await start_with()
+    one = await filled(*(f"Reply {n}." for n in range(60)))
+    two = await start_with()
     await two.find()
     await until(lambda: one.info().recall_at_10 is not None and two.info().width == 64)
     assert (one.info().recall_at_10, one.info().width, one.info().index) == (1.0, 64, "hnsw")
@@ -674,7 +695,8 @@ async def test_the_narrowest_width_with_a_good_recall_is_chosen_or_else_the_best
     search = store.search
 
     async def narrow(*args: Any) -> list[Any]:  # noqa: ANN401
-        found, width = await search(*args), args[3]
+        found = await search(*args)
+        width = args[3]
         return found if width >= enough else sorted(found, key=lambda one: one.candidate.id)[:5]
 
     monkeypatch.setattr(store, "search", narrow)
@@ -700,7 +722,8 @@ async def test_a_replica_without_the_engine_says_so(
 async def test_a_pool_that_a_replica_could_not_serve_is_made_anew_in_memory(
     filled: Fill, start: StartReplica
 ) -> None:
-    one, bare = await filled("One."), await start()
+    one = await filled("One.")
+    bare = await start()
     with pytest.raises(PoolNotReady):
         await bare.find()
     await one.pools.drop("n", "p")

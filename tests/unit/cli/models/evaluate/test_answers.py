@@ -8,7 +8,9 @@ from turnwise.service.cli.main import app
 
 
 def test_answers_writes_a_row_a_number_of_examples(triple: str, tmp_path: Path) -> None:
-    answers, outside, out = tmp_path / "a.jsonl", tmp_path / "o.jsonl", tmp_path / "out"
+    answers = tmp_path / "a.jsonl"
+    outside = tmp_path / "o.jsonl"
+    out = tmp_path / "out"
     words = ["bread", "rain", "music"]
     phrasings = {word: [f"{word} {other}" for other in words] for word in words}
     write_jsonl(

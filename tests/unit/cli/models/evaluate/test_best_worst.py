@@ -40,7 +40,8 @@ def test_tuples_are_answered_and_scored(tmp_path: Path) -> None:
 def test_what_answers_leave_undefined_is_printed(
     tmp_path: Path, answered: list[str], reliability: str
 ) -> None:
-    answers, out = tmp_path / "answers.jsonl", tmp_path / "scores.jsonl"
+    answers = tmp_path / "answers.jsonl"
+    out = tmp_path / "scores.jsonl"
     said = [
         {"items": ["x", "y", "z"], "best": best, "worst": worst, "annotator": best}
         for best, worst in answered

@@ -12,7 +12,8 @@ from turnwise.service.cli.main import app
 
 
 def test_confidence_writes_a_table_and_a_picture(data: Path, triple: str, tmp_path: Path) -> None:
-    model, out = tmp_path / "calibrated", tmp_path / "out"
+    model = tmp_path / "calibrated"
+    out = tmp_path / "out"
     shutil.copytree(triple, model)
     calibration = Calibration(0.5, 0.8, 1.0, -0.2, 0.1, -2.0)
     card = {"aggregation": asdict(Aggregation()), "confidence": asdict(calibration)}

@@ -22,7 +22,8 @@ def cross_encoder_folder(tmp_path: Path, single: str) -> Path:
 def test_encoders_re_rankers_and_cross_encoders_stand_in_one_table(
     tmp_path: Path, triple: str, cross_encoder_folder: Path, evaluate: Callable[..., Any]
 ) -> None:
-    path, net = tmp_path / "r10.jsonl", tmp_path / "net"
+    path = tmp_path / "r10.jsonl"
+    net = tmp_path / "net"
     records = [
         {"context": ["rain", "train"], "candidates": ["music", "lamp"], "labels": labels}
         for labels in ([1, 0], [0, 1], [0, 0])

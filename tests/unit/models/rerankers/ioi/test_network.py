@@ -112,8 +112,10 @@ def gru(inputs: list[Float64], w: dict[str, Float64], name: str) -> Float64:
     for x in inputs:
         given = w[f"{name}weight_ih_l0"] @ x + w[f"{name}bias_ih_l0"]
         kept = w[f"{name}weight_hh_l0"] @ hidden + w[f"{name}bias_hh_l0"]
-        (gr, gz, gn), (kr, kz, kn) = np.split(given, 3), np.split(kept, 3)
-        reset, update = sigmoid(gr + kr), sigmoid(gz + kz)
+        (gr, gz, gn) = np.split(given, 3)
+        (kr, kz, kn) = np.split(kept, 3)
+        reset = sigmoid(gr + kr)
+        update = sigmoid(gz + kz)
         hidden = (1 - update) * np.tanh(gn + reset * kn) + update * hidden
     return hidden
 
@@ -122,12 +124,14 @@ def naive_logits(
     network: InteractionNetwork, context: list[list[int]], response: list[int]
 ) -> Float64:
     """The (L,) scores of one example, utterance by utterance, without any padding."""
-    w, sizes = weights(network), network.sizes
+    w = weights(network)
+    sizes = network.sizes
     r0 = w["embedding.weight"][response]
     vectors: list[list[Float64]] = [[] for _ in range(sizes.blocks)]
     for words in context:
         u0 = w["embedding.weight"][words]
-        u, r = u0, r0
+        u = u0
+        r = r0
         for place in range(sizes.blocks):
             name = f"blocks.{place}."
             u_self = attend(u, u, w, f"{name}utterance.to_itself.")
@@ -140,10 +144,8 @@ def naive_logits(
             vectors[place].append(matching_vector(matrices, w, f"{name}matching.", sizes.words))
             if place + 1 < sizes.blocks:
                 start = (u0, r0) if place else (None, None)
-                u, r = (
-                    compress((u, u_self, u_cross), start[0], w, f"{name}utterance.compression."),
-                    compress((r, r_self, r_cross), start[1], w, f"{name}response.compression."),
-                )
+                u = compress((u, u_self, u_cross), start[0], w, f"{name}utterance.compression.")
+                r = compress((r, r_self, r_cross), start[1], w, f"{name}response.compression.")
     read = [gru(of_block, w, f"blocks.{k}.reader.") for k, of_block in enumerate(vectors)]
     scores = [linear(hidden, w, f"blocks.{k}.scorer") for k, hidden in enumerate(read)]
     return np.concatenate(scores)

@@ -40,7 +40,8 @@ def row(first: Float32, second: Float32) -> Float32:
     """
     if len(first) == 0:
         return second.astype(np.float32)
-    before, new = first.astype(np.float64), second.astype(np.float64)
+    before = first.astype(np.float64)
+    new = second.astype(np.float64)
     weights = _inverse_norms(before, new[None])[:, 0]
     return np.asarray(weights @ before + weights.sum() * new, dtype=np.float32)
 
@@ -203,7 +204,8 @@ def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) 
 
     A pair splits between its utterances as in `contributions`. Arguments as in `max_sim`.
     """
-    b1, b2 = first.astype(np.float64), second.astype(np.float64)
+    b1 = first.astype(np.float64)
+    b2 = second.astype(np.float64)
     if not _has_pairs(first, second):
         return np.asarray(b2 @ candidates.T / len(b2), dtype=np.float32)
     norms = _inverse_norms(b1, b2)
@@ -211,7 +213,8 @@ def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) 
     for block in _blocks(len(b2), candidates):
         _, partner, weights = _best_pairs(first, second, block)
         utterance, column = np.indices(partner.shape)
-        earlier, later = np.minimum(utterance, partner), np.maximum(utterance, partner)
+        earlier = np.minimum(utterance, partner)
+        later = np.maximum(utterance, partner)
         scaled = weights * norms[earlier, later]
         part: Float64 = np.zeros(partner.shape)
         np.add.at(part, (earlier, column), scaled * (b1 @ block.T)[earlier, column])

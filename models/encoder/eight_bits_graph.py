@@ -91,7 +91,8 @@ class _Rewriter:
         if node.op_type == "MatMul":
             yield make_node("MatMulIntegerToFloat", to, node.output, domain=_MICROSOFT)
             return
-        bias, (heads,) = node.input[2], (a.i for a in node.attribute if a.name == "num_heads")
+        bias = node.input[2]
+        (heads,) = (a.i for a in node.attribute if a.name == "num_heads")
         read = [to.inputs, to.weights, bias, to.step, to.steps, _MASK_INT32, to.zero, to.zeros]
         yield make_node("QAttention", read, node.output, domain=_MICROSOFT, num_heads=heads)
 

@@ -101,7 +101,10 @@ class EncodedAnswers:
         orders = [rng.permutation(len(phrasings)) for phrasings in self.questions]
         has_examples = np.zeros(count, np.bool_)
         has_examples[rng.permutation(count)[: round(count * covered)]] = examples > 0
-        asked, owners, known, known_owners = [], [], [], []
+        asked = []
+        owners = []
+        known = []
+        known_owners = []
         for answer, (order, phrasings) in enumerate(zip(orders, self.questions, strict=True)):
             kept = min(examples, len(order) - 1)
             first = min(max(examples, reserved), len(order) - 1)
@@ -200,7 +203,8 @@ def first_answers(trial: Trial, fusion: Fusion) -> Firsts:
     """Return what a trial finds first, by fused scores; the right answer loses a tie."""
     scores = trial.scores(fusion)
     order = np.argsort(-scores, axis=1, kind="stable")
-    first, second = order[:, 0], order[:, 1]
+    first = order[:, 0]
+    second = order[:, 1]
     questions = np.arange(len(scores))
     inside = trial.right != OUTSIDE
     of_right = scores[questions, trial.right]

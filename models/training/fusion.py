@@ -115,7 +115,8 @@ def fit_fusion(pools: Sequence[Sequence[Trial]]) -> Fusion:
     trials = [[standardise(trial) for trial in of_pool] for of_pool in pools]
 
     def loss(w: Float64) -> tuple[float, Float64]:
-        value, slope = _RIDGE / 2 * float(w @ w), _RIDGE * w
+        value = _RIDGE / 2 * float(w @ w)
+        slope = _RIDGE * w
         for of_pool in trials:
             for trial in of_pool:
                 more, gradient = negative_log_likelihood(w, trial)
@@ -125,7 +126,8 @@ def fit_fusion(pools: Sequence[Sequence[Trial]]) -> Fusion:
 
     start = DEFAULT_FUSION
     w = np.array([start.example, start.height, start.offset, start.softness, 1.5])
-    free, positive = (None, None), (0.0, None)
+    free = (None, None)
+    positive = (0.0, None)
     bounds = [positive, positive, free, (0.05, None), (0.05, None)]
     found = minimize(loss, w, jac=True, method="L-BFGS-B", bounds=bounds)
     example, height, offset, softness, _ = (round(float(each), 4) for each in found.x)

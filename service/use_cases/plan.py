@@ -99,7 +99,8 @@ class Planning:
         distinct = list(dict.fromkeys(links))
         row = {item: index for index, item in enumerate(distinct)}
         vectors = await self._contexts.encode_texts(candidates + distinct)
-        after, before = vectors[:n], vectors[n:]
+        after = vectors[:n]
+        before = vectors[n:]
         return after, before[[row[link] for link in links]].reshape(n, n, -1)
 
     async def _pull(self, context: Context, speakers: Sequence[str], after: Float32) -> Float32:

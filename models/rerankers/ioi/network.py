@@ -255,7 +255,8 @@ class InteractionNetwork(nn.Module):
         u_self, r_self = (x[index] for x, index in zip(selves, of_pair, strict=True))
         u_mask, r_mask = (mask[index] for mask, index in zip(masks, of_pair, strict=True))
         cells = u_mask[:, :, None] & r_mask[:, None]
-        u, r = u0, r0
+        u = u0
+        r = r0
         vectors = []
         for index, block in enumerate(self._blocks()):
             if index:

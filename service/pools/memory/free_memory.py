@@ -11,7 +11,8 @@ from turnwise.service.errors import NotEnoughMemory
 _SPARE = 64 << 20
 """Bytes that stay free for everything that does not ask, such as turns."""
 
-MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
+CGROUP = Path("/sys/fs/cgroup")
 
 
 class Admission:

@@ -293,7 +293,8 @@ class LocalPool(Pool):
         try:
             while not await move(position, log, size=len(contents)):
                 await self.refresh()
-                before, contents = contents, self.contents
+                before = contents
+                contents = self.contents
                 position = self.position
                 log = await self.records.read(self.key)
                 edit = await self._workers.edit(partial(_find_difference, before, contents))

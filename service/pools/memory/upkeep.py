@@ -28,7 +28,8 @@ _ENTRY_SHARE = 200
 
 def log_is_long(pool: "LocalPool") -> bool:
     """Return whether reading the log takes much longer than reading the candidates."""
-    log, size = pool.log, len(pool.contents)
+    log = pool.log
+    size = len(pool.contents)
     if log is None:
         return False
     entries = pool.position.version - log.base
@@ -44,7 +45,8 @@ async def fold(pool: "LocalPool", workers: Workers) -> None:
     await pool.refresh()
     if not (log_is_long(pool) and await records.lock_upkeep(pool.key)):
         return
-    position, contents = pool.position, pool.contents
+    position = pool.position
+    contents = pool.contents
     await asyncio.sleep(TAIL_SECONDS)
     log = await records.read(pool.key)
     if log is None or (known := log.until(position)) is None:

@@ -23,8 +23,9 @@ function draw() {
   slider.value = String(settings.least);
   byId("least-words").textContent = settings.least ? decimals(settings.least, 2) : "of the pool";
   byId("confidence").replaceChildren(...(answer ? [known ? meter(answer) : unknown()] : []));
-  byId("abstained").textContent = why(answer, settings.least);
-  byId("candidates").classList.toggle("doubted", Boolean(why(answer, settings.least)));
+  const doubt = why(answer, settings.least);
+  byId("abstained").textContent = doubt || answer?.warning || "";
+  byId("candidates").classList.toggle("doubted", Boolean(doubt));
 }
 
 function meter({ confidence }) {

@@ -1,5 +1,6 @@
 """Computes the confidence of an answer; a re-ranked order has none."""
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,8 @@ from turnwise.service.wire.fields import RerankerName
 
 MIN_ANSWERS = 2
 """Answers that a search should find: the confidence depends on how far apart they score."""
+
+_log = logging.getLogger("turnwise")
 
 
 class Confidence:
@@ -34,6 +37,7 @@ class Confidence:
         self._calibration = calibration
         self._with_examples = with_examples
         self._aggregation = aggregation
+        self._warned: set[str] = set()
 
     def find_obstacle(
         self, view: PoolView, aggregation: Aggregation, rerank: RerankerName | None
@@ -49,6 +53,19 @@ class Confidence:
         if (aggregation.name, aggregation.summed) != (card.name, card.summed):
             return f"the model's calibration is for its own aggregation, '{card.name}'"
         return None
+
+    def warn(self, view: PoolView, obstacle: str) -> str | None:
+        """Return a warning if an obstacle keeps the pool's least confidence from having an effect.
+
+        The log gets each warning once.
+        """
+        if not view.settings.min_confidence:
+            return None
+        warning = f"the min_confidence of pool '{view.name}' has no effect: {obstacle}"
+        if warning not in self._warned:
+            self._warned.add(warning)
+            _log.warning("there is no confidence, so no turn abstains: %s", warning)
+        return warning
 
     async def compute(
         self,

@@ -109,11 +109,13 @@ class Selection(NamedTuple):
         candidates: The best candidates that may be offered, best first.
         confidence: The confidence in the first of them, if it has one.
         abstained: Whether there are no candidates because the confidence was too low.
+        warning: Why the pool's least confidence had no effect; None if it had one, or is not set.
     """
 
     candidates: list[Selected]
     confidence: float | None = None
     abstained: bool = False
+    warning: str | None = None
 
 
 class Pipeline:
@@ -178,6 +180,7 @@ class Pipeline:
         obstacle = self.find_obstacle(view, options)
         if obstacle and min_confidence is not None:
             raise InvalidRequest.field(f"there is no confidence: {obstacle}", "min_confidence")
+        warning = self._confidence.warn(view, obstacle) if obstacle else None
         count = self._count_hits(view, options, top_k, len(context.texts))
         found = await self.retrieve(
             view,
@@ -199,7 +202,7 @@ class Pipeline:
             view, found.hits, scored.scores, options, timings, said=said, top_k=top_k
         )
         chosen = [as_selected(found.hits[index], scored, index) for index in indices]
-        return Selection(chosen, confidence)
+        return Selection(chosen, confidence, warning=warning)
 
     async def retrieve(
         self,

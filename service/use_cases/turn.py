@@ -250,6 +250,7 @@ class Turns:
             candidates=selection.candidates,
             confidence=selection.confidence,
             abstained=selection.abstained,
+            warning=selection.warning,
             pool=PoolVersion(name=view.name, version=view.version) if view else None,
             model=self._encoder.name,
             timings_ms=posted.timings.milliseconds(),

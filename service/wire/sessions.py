@@ -82,6 +82,8 @@ class TurnAnswer(Value):
     """Probability that the first candidate is a right one; null if that cannot be known."""
     abstained: bool = False
     """Whether there are no candidates because the confidence was too low."""
+    warning: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Why the pool's `min_confidence` had no effect; left out if it had one, or there is none."""
     pool: PoolVersion | None
     """Null if no candidates were selected."""
     model: str

@@ -1018,6 +1018,11 @@ export interface components {
              * @description Number of this turn, from 1.
              */
             turn: number;
+            /**
+             * Warning
+             * @description Why the pool's `min_confidence` had no effect; left out if it had one, or there is none.
+             */
+            warning?: string | null;
         };
         /**
          * TurnRequest

@@ -217,6 +217,31 @@ async def test_a_least_confidence_is_rejected_where_there_is_none(
         )
 
 
+async def test_a_least_confidence_of_the_pool_that_has_no_effect_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pool = ArrayPool.of(TEXTS)
+    pool.settings = PoolSettings(min_confidence=0.5)
+    pipeline = make_pipeline(calibration=None)
+    for _ in range(2):
+        selection = await select(pool, make_context(2), pipeline=pipeline)
+        assert len(selection.candidates) == 5
+        assert selection.warning is not None
+        assert selection.warning in caplog.text
+        assert "pool 'replies' has no effect: the model's card has no calib" in selection.warning
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(("calibration", "least"), [(CERTAIN, 0.5), (None, None), (None, 0.0)])
+async def test_no_warning_without_a_least_confidence_that_has_no_effect(
+    calibration: Calibration | None, least: float | None
+) -> None:
+    pool = ArrayPool.of(TEXTS)
+    pool.settings = PoolSettings(min_confidence=least)
+    pipeline = make_pipeline(calibration)
+    assert (await select(pool, make_context(2), pipeline=pipeline)).warning is None
+
+
 @pytest.mark.parametrize("option", [{"explain": True}, {"repeat": "near"}])
 async def test_a_pairwise_pool_rejects_what_it_cannot_do(option: dict[str, object]) -> None:
     pool = ArrayPool.of(TEXTS)

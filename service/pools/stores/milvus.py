@@ -1,7 +1,7 @@
 """Milvus as a candidate store: https://milvus.io, tried with 2.3.5.
 
 A collection has the columns `id`, `text`, `metadata` (JSON as a string, which keeps it as it is),
-`examples`, `learned_at` and `group` (see `rows`; an earlier release made no such columns), `facets`
+`examples`, `learned` and `group` (see `rows`; an earlier release made no such columns), `facets`
 (JSON: see `facets`) and `vector`, with an HNSW index for inner products. An edit is
 acknowledged when Milvus has it in its log; searches see it within a second. `fetch`, `scan` and
 `count` wait until they see it.
@@ -41,10 +41,11 @@ _BOUNDED_SECONDS = 10.0
 """Age from which "Bounded" queries see an edit: twice the default of Milvus (`gracefulTime`)."""
 _ID_BYTES = 512
 _TEXT_BYTES = 8000
+_LEARNED_BYTES = 32_768
 _METADATA_BYTES = 16_384
 _ITEMS = 4
 """Values of a list that a range compares in Milvus; it finds longer lists, and they are checked."""
-_COLUMNS = ["id", "text", "metadata", "examples", "learned_at", "group", "vector"]
+_COLUMNS = ["id", "text", "metadata", "examples", "learned", "group", "vector"]
 _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # each failure is raised as well
@@ -71,19 +72,14 @@ class Milvus:
         schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=_ID_BYTES)
         schema.add_field("text", DataType.VARCHAR, max_length=_TEXT_BYTES)
         schema.add_field("metadata", DataType.VARCHAR, max_length=_METADATA_BYTES)
-        schema.add_field(
-            "examples",
-            DataType.ARRAY,
-            element_type=DataType.VARCHAR,
-            max_capacity=MOST_EXAMPLES,
-            max_length=_TEXT_BYTES,
-        )
-        schema.add_field(
-            "learned_at",
-            DataType.ARRAY,
-            element_type=DataType.DOUBLE,
-            max_capacity=MOST_EXAMPLES,
-        )
+        for name, length in (("examples", _TEXT_BYTES), ("learned", _LEARNED_BYTES)):
+            schema.add_field(
+                name,
+                DataType.ARRAY,
+                element_type=DataType.VARCHAR,
+                max_capacity=MOST_EXAMPLES,
+                max_length=length,
+            )
         schema.add_field("group", DataType.VARCHAR, max_length=_ID_BYTES)
         schema.add_field("facets", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)

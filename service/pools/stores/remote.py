@@ -337,35 +337,46 @@ class RemotePool(Pool):
             self._known = known
             self.state = "other_model"
             return
-        name = known.collection.name
-        if self._sample is None or not self._sample.stands_for(name, known.size):
-            self._sample = await self._draw(name, known.size)
-        if self._known is None or self._known.position != known.position:
-            await self._read_examples(name_examples(name))
+        # Both at once: the former collection of a pool that was replaced is dropped soon.
+        sample, (examples, example_count) = await asyncio.gather(
+            self._read_sample(known), self._read_examples(known)
+        )
         # Only now: a pool whose head is known would not be read again.
         self._known = known
+        self._sample = sample
+        self._examples = examples
+        self._example_count = example_count
         self.state = "ready"
         self._report_size(known.size, known.position.version)
 
-    async def _read_examples(self, collection: str) -> None:
-        """Count the examples, and draw a sample of them, if there is a collection for them."""
-        if self._examples is None or self._examples.collection != collection:
-            self._examples = None
-            self._example_count = 0
-            if collection not in await self.store.collections():
-                return
-        size = await self.store.count(collection)
-        if self._examples is None or not self._examples.stands_for(collection, size):
-            self._examples = await self._draw(collection, size)
-        self._example_count = size
+    async def _read_sample(self, known: StoredPool) -> Sample:
+        """Return a sample of the candidates: the present one, if it still stands for them."""
+        name = known.collection.name
+        if self._sample and self._sample.stands_for(name, known.size):
+            return self._sample
+        return await self._draw(name, known.size)
+
+    async def _read_examples(self, known: StoredPool) -> tuple[Sample | None, int]:
+        """Return a sample of the examples, and their number; None if there is no collection."""
+        if self._known and self._known.position == known.position:
+            return self._examples, self._example_count
+        name = name_examples(known.collection.name)
+        is_known = self._examples is not None and self._examples.collection == name
+        if not is_known and name not in await self.store.collections():
+            return None, 0
+        count = await self.store.count(name)
+        if self._examples and self._examples.stands_for(name, count):
+            return self._examples, count
+        return await self._draw(name, count), count
 
     async def _draw(self, collection: str, size: int) -> Sample:
         drawn: list[Stored] = []
-        async with aclosing(self.store.scan(collection)) as batches:
-            async for batch in batches:
-                drawn += batch
-                if len(drawn) >= _SAMPLE:
-                    break
+        if size:
+            async with aclosing(self.store.scan(collection)) as batches:
+                async for batch in batches:
+                    drawn += batch
+                    if len(drawn) >= _SAMPLE:
+                        break
         sample = _batch(drawn, self.encoder.dimension)
         rows = Segment(tuple(sample.candidates), FlatIndex(sample.vectors))
         return Sample(collection, size, rows)

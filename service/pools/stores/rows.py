@@ -26,24 +26,21 @@ def to_row(candidate: Candidate) -> dict[str, Any]:
         "id": candidate.id,
         "text": candidate.text,
         "metadata": json.dumps(candidate.metadata),
-        "examples": list(candidate.all_examples),
-        "learned_at": [each.at for each in candidate.learned],
+        "examples": list(candidate.examples),
+        "learned": [json.dumps(each) for each in candidate.learned],
         "group": candidate.group or "",
     }
 
 
 def from_row(row: Mapping[str, Any]) -> Candidate:
     """Return the candidate of a row; a row of an earlier release has no examples and no group."""
-    texts = row.get("examples", ())
-    times = row.get("learned_at", ())
-    uploaded = len(texts) - len(times)
     return Candidate.of(
         row["text"],
         row["id"],
         json.loads(row["metadata"]),
-        examples=texts[:uploaded],
+        examples=row.get("examples", ()),
         group=row.get("group") or None,
-        learned=map(Learned, texts[uploaded:], times),
+        learned=(Learned(*json.loads(each)) for each in row.get("learned", ())),
     )
 
 

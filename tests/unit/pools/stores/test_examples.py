@@ -326,7 +326,8 @@ async def test_a_former_collection_of_milvus_is_used_without_examples(
         schema.add_field("facets", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
         index = MilvusClient.prepare_index_params()
-        index.add_index("vector", index_type="HNSW", metric_type="IP", params={"M": 16})
+        graph = {"M": 16, "efConstruction": 200}
+        index.add_index("vector", index_type="HNSW", metric_type="IP", params=graph)
         client.create_collection(collection, schema=schema, index_params=index)
 
     monkeypatch.setattr(store, "create", create)

@@ -122,6 +122,15 @@ def test_search_and_rank_use_the_pool_s_encoder(by_pairs: Live, pairwise: Pairwi
     assert [one["text"] for one in ranked] == order
 
 
+def test_a_pairwise_pool_takes_no_examples(by_pairs: Live) -> None:
+    before = by_pairs.get("/pools/pairs")["version"]
+    candidates = [{"text": "At nine."}, {"text": "At five.", "examples": ["When?"]}]
+    answer = by_pairs.http.put("/pools/pairs/candidates", json=candidates)
+    assert wrong(answer) == [["body", "examples"]]
+    assert "a pool with the encoder 'pairwise' takes no examples" in answer.text
+    assert by_pairs.get("/pools/pairs")["version"] == before
+
+
 def test_scores_of_pairs_are_not_explained_and_have_no_running_matrix(by_pairs: Live) -> None:
     explained = {"pool": "pairs", "explain": True}
     turn = by_pairs.try_turn(**explained)

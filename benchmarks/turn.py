@@ -49,9 +49,10 @@ from turnwise.models.scores import rows, running_query
 from turnwise.service.api.services import Services
 from turnwise.service.app.wiring import create_app
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.memory.contents import Contents, Segment
+from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.flat import FlatIndex, Index
 from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.segment import Segment
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.view import LocalView
 from turnwise.service.redis.private import running_url

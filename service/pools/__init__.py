@@ -26,7 +26,7 @@ from turnwise.service.pools.files.snapshot import (
 )
 from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.following import FollowedPools
-from turnwise.service.pools.memory.contents import Hit, Match
+from turnwise.service.pools.memory.segment import Hit, Match
 from turnwise.service.pools.redis.values import PoolKey
 from turnwise.service.pools.view import PoolView
 

@@ -12,9 +12,10 @@ from turnwise.models.confidence import Spread
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
-from turnwise.service.pools.memory.contents import Contents, Hit, Match
+from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
+from turnwise.service.pools.memory.segment import Hit, Match
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import PoolSettings

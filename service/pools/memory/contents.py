@@ -1,4 +1,4 @@
-"""The candidates of one version of a pool, and edits, which make the next version of them.
+"""`Contents`: the candidates of one version of a pool. Edits make the next version of them.
 
 Contents are immutable: a large base and a small overlay of later candidates. A bitmap marks the
 candidates of the base that were not replaced or removed since. Every edit copies the overlay, which
@@ -6,21 +6,18 @@ is merged into a new base before the copy costs much.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
-from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.confidence import Moments, Spread
-from turnwise.models.texts import fold_text
+from turnwise.models.confidence import Spread
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.memory.edits import Edit, EditSize, join_edits
 from turnwise.service.pools.memory.examples import ExampleIndex, Examples, gather_examples
 from turnwise.service.pools.memory.flat import (
     Bitmap,
@@ -28,12 +25,12 @@ from turnwise.service.pools.memory.flat import (
     Float16,
     Index,
     Indices,
+    find_set_bits,
     gather,
 )
+from turnwise.service.pools.memory.segment import Hit, MakeIndex, Match, Segment, count_bytes
 
-T = TypeVar("T")
 MakeFlat = Callable[[Float16], FlatIndex]
-MakeIndex = Callable[[Float16], Index]
 
 _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
@@ -45,273 +42,6 @@ _LOOKUPS = 500
 """Bytes of a candidate in dictionaries: by id, by text, and while edits are joined."""
 _ROW = 24
 """Bytes of an example's row numbers while its vector is copied."""
-_FILTERS = 64
-"""Filters whose matches are kept with a segment: 8 KB each for 65,536 candidates."""
-_STEP = 128
-"""Candidates that a step of a filter checks, in 20 milliseconds for one of the most conditions."""
-
-
-class Match(NamedTuple):
-    """The best example of a candidate."""
-
-    score: float
-    """Its cosine with the utterance that was searched for."""
-    text: str
-
-
-class Hit(NamedTuple):
-    """A candidate that a search found."""
-
-    candidate: Candidate
-    score: float
-    match: Match | None = None
-    """The example that led to it; None if its text did."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """The change of one version: it removes ids, then adds or replaces candidates.
-
-    Attributes:
-        candidates: n candidates with distinct ids; `removed` has none of them.
-        vectors: Their vectors (n, d).
-        removed: Ids; those that the pool lacks are ignored.
-        examples: Their examples; None if none has any.
-    """
-
-    candidates: Sequence[Candidate]
-    vectors: Float16
-    removed: Sequence[str] = ()
-    examples: Examples | None = None
-
-    @property
-    def size(self) -> "EditSize":
-        """How much the edit adds or replaces."""
-        return EditSize(len(self.candidates), len(self.examples) if self.examples else 0)
-
-
-class EditSize(NamedTuple):
-    """How many candidates an edit adds or replaces, and how many examples they have."""
-
-    candidates: int
-    examples: int = 0
-
-
-def join_edits(edits: Sequence[Edit]) -> Edit:
-    """Return one edit that has the effect of several in their order."""
-    newest: dict[str, tuple[int, int] | None] = {}  # edit and index of each id; None if removed
-    for number, edit in enumerate(edits):
-        newest |= dict.fromkeys(edit.removed)
-        newest |= {candidate.id: (number, index) for index, candidate in enumerate(edit.candidates)}
-    kept = sorted(found for found in newest.values() if found is not None)
-    indices: list[list[int]] = [[] for _ in edits]
-    for number, index in kept:
-        indices[number].append(index)
-    vectors = [edit.vectors for edit in edits]
-    examples = [edit.examples for edit in edits]
-    return Edit(
-        candidates=[edits[number].candidates[index] for number, index in kept],
-        vectors=gather(list(zip(vectors, indices, strict=True))),
-        removed=[id for id, found in newest.items() if found is None],  # noqa: A001 - the field's name
-        examples=gather_examples(list(zip(examples, indices, strict=True))),
-    )
-
-
-def split_edit(edit: Edit, most: int) -> Iterator[Edit]:
-    """Yield the candidates of an edit in parts of at most so many vectors, with their examples."""
-    total = np.arange(len(edit.candidates) + 1)
-    if edit.examples:
-        total += edit.examples.offsets
-    start = 0
-    while start < len(edit.candidates):
-        end = int(np.searchsorted(total, total[start] + most, side="right")) - 1
-        end = max(end, start + 1)
-        examples = edit.examples and edit.examples.select(start, end)
-        yield Edit(edit.candidates[start:end], edit.vectors[start:end], (), examples)
-        start = end
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Candidates, and an index of their vectors in the same order.
-
-    Attributes:
-        candidates: n candidates.
-        index: Over their vectors (n, d).
-        example_index: Over the vectors of their examples; None if none has any.
-    """
-
-    candidates: tuple[Candidate, ...]
-    index: Index
-    example_index: ExampleIndex | None = None
-    by_id: dict[str, int] = field(init=False)
-    """The index of each id."""
-
-    def __post_init__(self) -> None:
-        """Build the dictionary by id now, in the edit thread, not in the first request."""
-        by_id = {candidate.id: index for index, candidate in enumerate(self.candidates)}
-        object.__setattr__(self, "by_id", by_id)
-
-    @classmethod
-    def of(
-        cls,
-        candidates: Iterable[Candidate],
-        vectors: Float16,
-        examples: Examples | None,
-        make_index: MakeIndex,
-        make_example_index: MakeIndex | None = None,
-    ) -> Self:
-        """Return a segment of candidates with their vectors (n, d), and make its indexes.
-
-        Args:
-            candidates: n candidates.
-            vectors: Their vectors (n, d).
-            examples: Their examples.
-            make_index: Makes the index over vectors.
-            make_example_index: Makes the index over the vectors of examples, if another way.
-        """
-        index = make_index(vectors)
-        if examples is None:
-            return cls(tuple(candidates), index)
-        make = make_example_index or make_index
-        return cls(tuple(candidates), index, ExampleIndex(examples, make(examples.vectors)))
-
-    @property
-    def examples(self) -> Examples | None:
-        """The examples of the candidates; None if none has any."""
-        return self.example_index.examples if self.example_index else None
-
-    @property
-    def index_of_examples(self) -> Index | None:
-        """The index over the vectors of the examples; None if no candidate has any."""
-        return self.example_index.index if self.example_index else None
-
-    @property
-    def vector_count(self) -> int:
-        """Number of the vectors of candidates and examples."""
-        return len(self.candidates) + (len(self.examples) if self.examples else 0)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether no index is approximate."""
-        return all(index.kind == "flat" for index in self.indexes)
-
-    @property
-    def indexes(self) -> list[Index]:
-        """The index over vectors, and that over the vectors of examples if there are any."""
-        return [self.index, self.example_index.index] if self.example_index else [self.index]
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of memory that the vectors and codes take."""
-        return self.index.bytes + (self.example_index.bytes if self.example_index else 0)
-
-    @cached_property
-    def candidate_bytes(self) -> int:
-        """Bytes of the candidates and their vectors; a large segment is counted once."""
-        return _count_bytes(self.candidates, self.index.dimension)
-
-    @cached_property
-    def example_rows(self) -> dict[str, int]:
-        """A row of each example text; the candidate need not be alive, as in `by_text`."""
-        texts = chain.from_iterable(candidate.all_examples for candidate in self.candidates)
-        return {text: row for row, text in enumerate(texts)}
-
-    @cached_property
-    def by_text(self) -> dict[str, int]:
-        """The index of each text; the candidate need not be alive, for the vector is the same."""
-        return {candidate.text: index for index, candidate in enumerate(self.candidates)}
-
-    @cached_property
-    def wordings(self) -> dict[str, list[Candidate]]:
-        """The candidates that have a group, by their texts as `fold_text` gives them."""
-        wordings = defaultdict[str, list[Candidate]](list)
-        for candidate in self.candidates:
-            if candidate.group is not None:
-                wordings[fold_text(candidate.text)].append(candidate)
-        return dict(wordings)
-
-    @property
-    def has_wordings(self) -> bool:
-        """Whether `wordings` have been collected."""
-        return "wordings" in vars(self)
-
-    @cached_property
-    def moments(self) -> Moments:
-        """The moments of the vectors; computed once, in tens of milliseconds."""
-        return Moments.of(self.index.vectors)
-
-    @property
-    def has_moments(self) -> bool:
-        """Whether `moments` have been computed."""
-        return "moments" in vars(self)
-
-    def make_hits(self, rows: Indices, scores: Float32) -> list[Hit]:
-        """Return the hits of some rows of the examples, each with its score."""
-        assert self.examples  # noqa: S101 - there are rows
-        hits: list[Hit] = []
-        owners = self.examples.owners_of(rows)
-        within = rows - self.examples.offsets[owners]
-        for owner, number, score in zip(
-            owners.tolist(), within.tolist(), scores.tolist(), strict=True
-        ):
-            candidate = self.candidates[owner]
-            hits.append(Hit(candidate, score, Match(score, candidate.all_examples[number])))
-        return hits
-
-    @cached_property
-    def _matching(self) -> dict[str, Bitmap]:
-        return {}
-
-    @cached_property
-    def _evaluations(self) -> dict[str, Iterator[None]]:
-        return {}
-
-    def has_evaluated(self, where: Filter) -> bool:
-        """Return whether the candidates that a filter matches are known."""
-        return where.source in self._matching
-
-    def match(self, where: Filter) -> Bitmap:
-        """Return a bit for each candidate: whether a filter matches it.
-
-        The latest filters are kept; several threads may call this at once.
-        """
-        kept = self._matching.get(where.source)
-        if kept is not None:
-            return kept
-        return self._keep(where, list(self._match_slices(where)))
-
-    def evaluate(self, where: Filter) -> Iterator[None]:
-        """Return the steps after which the matches are known; all requests that wait share them.
-
-        If a request stops taking steps, the next one that waits continues.
-        """
-        if self.has_evaluated(where):
-            return iter(())
-        steps = self._evaluations.setdefault(where.source, self._take_steps(where))
-        _drop_oldest(self._evaluations)
-        return steps
-
-    def _take_steps(self, where: Filter) -> Iterator[None]:
-        parts = []
-        for bits in self._match_slices(where):
-            parts.append(bits)
-            yield
-        self._keep(where, parts)
-        self._evaluations.pop(where.source, None)
-
-    def _match_slices(self, where: Filter) -> Iterator[Bitmap]:
-        for start in range(0, len(self.candidates), _STEP):
-            some = self.candidates[start : start + _STEP]
-            matches = (where.matches(candidate.metadata) for candidate in some)
-            bits = np.fromiter(matches, np.bool_, len(some))
-            yield np.packbits(bits, bitorder="little")
-
-    def _keep(self, where: Filter, parts: list[Bitmap]) -> Bitmap:
-        matching = np.concatenate([np.empty(0, np.uint8), *parts])
-        self._matching[where.source] = matching
-        _drop_oldest(self._matching)
-        return matching
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,12 +50,6 @@ class _Location:
 
     segment: Segment
     index: int
-
-
-def _drop_oldest(filters: dict[str, T]) -> None:
-    """Drop the oldest filters if there are too many; other threads may do so at the same time."""
-    for source in list(filters)[:-_FILTERS]:
-        filters.pop(source, None)
 
 
 @dataclass(frozen=True)
@@ -385,14 +109,14 @@ class Contents:
         """Bytes of the candidates: texts, ids, metadata, and a vector for each text or example."""
         dead = (self.base.candidates[index] for index in self._indices(alive=False).tolist())
         all_bytes = self.base.candidate_bytes + self.overlay.candidate_bytes
-        return all_bytes - _count_bytes(dead, self.base.index.dimension)
+        return all_bytes - count_bytes(dead, self.base.index.dimension)
 
     def growth(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> int:
         """Return by how many `candidate_bytes` an edit makes the pool larger."""
         ids = {*(candidate.id for candidate in candidates), *removed}
         before = [candidate for candidate in map(self.get, ids) if candidate]
         dimension = self.base.index.dimension
-        return _count_bytes(candidates, dimension) - _count_bytes(before, dimension)
+        return count_bytes(candidates, dimension) - count_bytes(before, dimension)
 
     def get(self, id: str) -> Candidate | None:  # noqa: A002 - the field's name
         """Return the candidate of an id, or None."""
@@ -582,7 +306,7 @@ class Contents:
         count = self.example_count
         if where:
             count = sum(
-                int(segment.examples.count(_find_set_bits(bits, len(segment.candidates))).sum())
+                int(segment.examples.count(find_set_bits(bits, len(segment.candidates))).sum())
                 for segment, bits in self._select(where)
                 if segment.examples and bits is not None
             )
@@ -726,17 +450,7 @@ class Contents:
         size = len(self.base.candidates)
         if self.alive is None:
             return np.arange(size if alive else 0)
-        return _find_set_bits(self.alive if alive else ~self.alive, size)
-
-
-def _find_set_bits(bitmap: Bitmap, size: int) -> Indices:
-    """Return the indices of the bits that are set among the first ones."""
-    return np.flatnonzero(np.unpackbits(bitmap, count=size, bitorder="little"))
-
-
-def _count_bytes(candidates: Iterable[Candidate], dimension: int) -> int:
-    """Return the bytes of candidates, with a vector of float16 for each text and each example."""
-    return sum(each.bytes + 2 * dimension * (1 + each.example_count) for each in candidates)
+        return find_set_bits(self.alive if alive else ~self.alive, size)
 
 
 def _merge_limit(base: int) -> int:

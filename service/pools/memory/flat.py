@@ -188,6 +188,11 @@ def read_bits(bitmap: Bitmap, indices: Indices) -> NDArray[np.bool_]:
     return bits.astype(np.bool_)
 
 
+def find_set_bits(bitmap: Bitmap, size: int) -> Indices:
+    """Return the indices of the bits that are set among the first ones."""
+    return np.flatnonzero(np.unpackbits(bitmap, count=size, bitorder="little"))
+
+
 def compute_share(alive: Bitmap | None, size: int) -> float:
     """Return the share of vectors whose bit is set; 1 without a bitmap."""
     return 1.0 if alive is None else float(np.bitwise_count(alive).sum()) / max(size, 1)

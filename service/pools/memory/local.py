@@ -13,7 +13,8 @@ from turnwise.service.errors import PoolFull, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import Progress, encode_unknown
-from turnwise.service.pools.memory.contents import Contents, Edit, EditSize
+from turnwise.service.pools.memory.contents import Contents
+from turnwise.service.pools.memory.edits import Edit, EditSize
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.free_memory import Admission, Memory

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from turnwise.models.arrays import Float32
 from turnwise.service.pools.encoding import Kind, draw_contexts
-from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.contents import Contents
+from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.flat import FlatIndex, Float16, Index
 from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.ivf import build_ivf, code_bytes

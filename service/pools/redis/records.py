@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.encoding import Kind
-from turnwise.service.pools.memory.contents import Edit, split_edit
+from turnwise.service.pools.memory.edits import Edit, split_edit
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.values import (

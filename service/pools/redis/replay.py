@@ -11,7 +11,7 @@ import numpy as np
 from turnwise.service.errors import PoolNotReady
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import Kind, PoolEncoder, encode_unknown
-from turnwise.service.pools.memory.contents import Edit
+from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.free_memory import Admission

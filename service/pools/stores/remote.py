@@ -33,8 +33,8 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import Progress, encode_unknown
 from turnwise.service.pools.filter import Filter
-from turnwise.service.pools.memory.contents import Hit, Match, Segment
 from turnwise.service.pools.memory.flat import FlatIndex, Float16
+from turnwise.service.pools.memory.segment import Hit, Match, Segment
 from turnwise.service.pools.memory.workers import Work, Workers
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.redis.values import (

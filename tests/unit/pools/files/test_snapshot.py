@@ -14,7 +14,8 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
 from turnwise.service.pools.candidate import Learned
 from turnwise.service.pools.files.snapshot import described
-from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.contents import Contents
+from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import FlatIndex
 from turnwise.service.pools.memory.workers import Workers

@@ -16,7 +16,8 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Filter, Match
 from turnwise.service.pools.candidate import Learned
 from turnwise.service.pools.filter import Combined, Condition, Metadata
-from turnwise.service.pools.memory.contents import Contents, Edit
+from turnwise.service.pools.memory.contents import Contents
+from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import FlatIndex, Float16
 from turnwise.service.pools.memory.ivf import build_ivf

@@ -17,7 +17,8 @@ from tests.unit.pools.conftest import StartReplica, patch_records, unit_vectors,
 from turnwise.service.errors import NotEnoughMemory, PoolNotReady
 from turnwise.service.pools import Candidate, following, pool
 from turnwise.service.pools.memory import free_memory, upkeep
-from turnwise.service.pools.memory.contents import Contents, Edit, join_edits
+from turnwise.service.pools.memory.contents import Contents
+from turnwise.service.pools.memory.edits import Edit, join_edits
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import FlatIndex
 from turnwise.service.pools.memory.free_memory import Memory, available_memory

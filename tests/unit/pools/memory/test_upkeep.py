@@ -28,7 +28,7 @@ from tests.unit.pools.conftest import (
 from turnwise.service.errors import EncoderFailed, StateUnavailable
 from turnwise.service.pools import Candidate, following, pool
 from turnwise.service.pools.memory import ivf, local, upkeep
-from turnwise.service.pools.memory.contents import Edit
+from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis import records

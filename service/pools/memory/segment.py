@@ -1,0 +1,237 @@
+"""`Segment`: candidates with the indexes over their vectors and over those of their examples."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple, Self, TypeVar
+
+import numpy as np
+
+from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Moments
+from turnwise.models.texts import fold_text
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.memory.examples import ExampleIndex, Examples
+from turnwise.service.pools.memory.flat import Bitmap, Float16, Index, Indices
+
+T = TypeVar("T")
+MakeIndex = Callable[[Float16], Index]
+
+_FILTERS = 64
+"""Filters whose matches are kept with a segment: 8 KB each for 65,536 candidates."""
+_STEP = 128
+"""Candidates that a step of a filter checks, in 20 milliseconds for one of the most conditions."""
+
+
+class Match(NamedTuple):
+    """The best example of a candidate."""
+
+    score: float
+    """Its cosine with the utterance that was searched for."""
+    text: str
+
+
+class Hit(NamedTuple):
+    """A candidate that a search found."""
+
+    candidate: Candidate
+    score: float
+    match: Match | None = None
+    """The example that led to it; None if its text did."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Candidates, and an index of their vectors in the same order.
+
+    Attributes:
+        candidates: n candidates.
+        index: Over their vectors (n, d).
+        example_index: Over the vectors of their examples; None if none has any.
+    """
+
+    candidates: tuple[Candidate, ...]
+    index: Index
+    example_index: ExampleIndex | None = None
+    by_id: dict[str, int] = field(init=False)
+    """The index of each id."""
+
+    def __post_init__(self) -> None:
+        """Build the dictionary by id now, in the edit thread, not in the first request."""
+        by_id = {candidate.id: index for index, candidate in enumerate(self.candidates)}
+        object.__setattr__(self, "by_id", by_id)
+
+    @classmethod
+    def of(
+        cls,
+        candidates: Iterable[Candidate],
+        vectors: Float16,
+        examples: Examples | None,
+        make_index: MakeIndex,
+        make_example_index: MakeIndex | None = None,
+    ) -> Self:
+        """Return a segment of candidates with their vectors (n, d), and make its indexes.
+
+        Args:
+            candidates: n candidates.
+            vectors: Their vectors (n, d).
+            examples: Their examples.
+            make_index: Makes the index over vectors.
+            make_example_index: Makes the index over the vectors of examples, if another way.
+        """
+        index = make_index(vectors)
+        if examples is None:
+            return cls(tuple(candidates), index)
+        make = make_example_index or make_index
+        return cls(tuple(candidates), index, ExampleIndex(examples, make(examples.vectors)))
+
+    @property
+    def examples(self) -> Examples | None:
+        """The examples of the candidates; None if none has any."""
+        return self.example_index.examples if self.example_index else None
+
+    @property
+    def index_of_examples(self) -> Index | None:
+        """The index over the vectors of the examples; None if no candidate has any."""
+        return self.example_index.index if self.example_index else None
+
+    @property
+    def vector_count(self) -> int:
+        """Number of the vectors of candidates and examples."""
+        return len(self.candidates) + (len(self.examples) if self.examples else 0)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no index is approximate."""
+        return all(index.kind == "flat" for index in self.indexes)
+
+    @property
+    def indexes(self) -> list[Index]:
+        """The index over vectors, and that over the vectors of examples if there are any."""
+        return [self.index, self.example_index.index] if self.example_index else [self.index]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that the vectors and codes take."""
+        return self.index.bytes + (self.example_index.bytes if self.example_index else 0)
+
+    @cached_property
+    def candidate_bytes(self) -> int:
+        """Bytes of the candidates and their vectors; a large segment is counted once."""
+        return count_bytes(self.candidates, self.index.dimension)
+
+    @cached_property
+    def example_rows(self) -> dict[str, int]:
+        """A row of each example text; the candidate need not be alive, as in `by_text`."""
+        texts = chain.from_iterable(candidate.all_examples for candidate in self.candidates)
+        return {text: row for row, text in enumerate(texts)}
+
+    @cached_property
+    def by_text(self) -> dict[str, int]:
+        """The index of each text; the candidate need not be alive, for the vector is the same."""
+        return {candidate.text: index for index, candidate in enumerate(self.candidates)}
+
+    @cached_property
+    def wordings(self) -> dict[str, list[Candidate]]:
+        """The candidates that have a group, by their texts as `fold_text` gives them."""
+        wordings = defaultdict[str, list[Candidate]](list)
+        for candidate in self.candidates:
+            if candidate.group is not None:
+                wordings[fold_text(candidate.text)].append(candidate)
+        return dict(wordings)
+
+    @property
+    def has_wordings(self) -> bool:
+        """Whether `wordings` have been collected."""
+        return "wordings" in vars(self)
+
+    @cached_property
+    def moments(self) -> Moments:
+        """The moments of the vectors; computed once, in tens of milliseconds."""
+        return Moments.of(self.index.vectors)
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether `moments` have been computed."""
+        return "moments" in vars(self)
+
+    def make_hits(self, rows: Indices, scores: Float32) -> list[Hit]:
+        """Return the hits of some rows of the examples, each with its score."""
+        assert self.examples  # noqa: S101 - there are rows
+        hits: list[Hit] = []
+        owners = self.examples.owners_of(rows)
+        within = rows - self.examples.offsets[owners]
+        for owner, number, score in zip(
+            owners.tolist(), within.tolist(), scores.tolist(), strict=True
+        ):
+            candidate = self.candidates[owner]
+            hits.append(Hit(candidate, score, Match(score, candidate.all_examples[number])))
+        return hits
+
+    @cached_property
+    def _matching(self) -> dict[str, Bitmap]:
+        return {}
+
+    @cached_property
+    def _evaluations(self) -> dict[str, Iterator[None]]:
+        return {}
+
+    def has_evaluated(self, where: Filter) -> bool:
+        """Return whether the candidates that a filter matches are known."""
+        return where.source in self._matching
+
+    def match(self, where: Filter) -> Bitmap:
+        """Return a bit for each candidate: whether a filter matches it.
+
+        The latest filters are kept; several threads may call this at once.
+        """
+        kept = self._matching.get(where.source)
+        if kept is not None:
+            return kept
+        return self._keep(where, list(self._match_slices(where)))
+
+    def evaluate(self, where: Filter) -> Iterator[None]:
+        """Return the steps after which the matches are known; all requests that wait share them.
+
+        If a request stops taking steps, the next one that waits continues.
+        """
+        if self.has_evaluated(where):
+            return iter(())
+        steps = self._evaluations.setdefault(where.source, self._take_steps(where))
+        _drop_oldest(self._evaluations)
+        return steps
+
+    def _take_steps(self, where: Filter) -> Iterator[None]:
+        parts = []
+        for bits in self._match_slices(where):
+            parts.append(bits)
+            yield
+        self._keep(where, parts)
+        self._evaluations.pop(where.source, None)
+
+    def _match_slices(self, where: Filter) -> Iterator[Bitmap]:
+        for start in range(0, len(self.candidates), _STEP):
+            some = self.candidates[start : start + _STEP]
+            matches = (where.matches(candidate.metadata) for candidate in some)
+            bits = np.fromiter(matches, np.bool_, len(some))
+            yield np.packbits(bits, bitorder="little")
+
+    def _keep(self, where: Filter, parts: list[Bitmap]) -> Bitmap:
+        matching = np.concatenate([np.empty(0, np.uint8), *parts])
+        self._matching[where.source] = matching
+        _drop_oldest(self._matching)
+        return matching
+
+
+def _drop_oldest(filters: dict[str, T]) -> None:
+    """Drop the oldest filters if there are too many; other threads may do so at the same time."""
+    for source in list(filters)[:-_FILTERS]:
+        filters.pop(source, None)
+
+
+def count_bytes(candidates: Iterable[Candidate], dimension: int) -> int:
+    """Return the bytes of candidates, with a vector of float16 for each text and each example."""
+    return sum(each.bytes + 2 * dimension * (1 + each.example_count) for each in candidates)

@@ -40,7 +40,7 @@ class Candidate:
         text: The text.
         metadata_json: A JSON object without white space; empty for an empty object.
         examples: Utterances of another speaker after which the candidate fits.
-        group: The answer of which it is a wording; None for an answer of its own.
+        group: The answer that it is a wording of; None for an answer of its own.
         learned: Examples that feedback added, oldest first.
 
     The metadata stay JSON until they are needed, because nested objects take up to 40 times as many

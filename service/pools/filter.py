@@ -99,7 +99,7 @@ class Within(Condition):
 
     path: tuple[str, ...]
     bounds: Mapping[str, str | float]
-    """By `gt`, `gte`, `lt` and `lte`."""
+    """The values to compare with, by `gt`, `gte`, `lt` and `lte`."""
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether one value is of the kind of the bounds, and within them."""
@@ -246,7 +246,7 @@ def _finite(value: _ValueT, loc: tuple[str | int, ...]) -> _ValueT:
 
 
 def values_at(value: Any, path: Sequence[str]) -> list[Any]:  # noqa: ANN401 - any JSON
-    """Return the values at a path; a list stands for each of its items."""
+    """Return the values at a path; of a list, each of its items."""
     if isinstance(value, list):
         return [inner for item in value for inner in values_at(item, path)]
     if not path:

@@ -37,7 +37,7 @@ from turnwise.service.wire.fields import EncoderName
 
 POLL_SECONDS = 0.5
 FULL_POLL_SECONDS = 60.0
-"""Seconds after which everything is compared, though no change was counted."""
+"""Seconds after which everything is compared, even if no change was counted."""
 FIRST_READ_SECONDS = 1.0
 """Seconds that a request waits for a pool that this replica does not have in memory."""
 IDLE_SECONDS = 6 * 3600.0
@@ -173,7 +173,7 @@ class FollowedPools:
         return self._is_filled and self._awaited.are_ready
 
     def get(self, key: PoolKey) -> Pool:
-        """Return a pool as it is here now.
+        """Return a pool as this replica has it.
 
         Raises:
             PoolNotFound: This replica knows no such pool.
@@ -214,7 +214,7 @@ class FollowedPools:
         return pool
 
     def resolve(self, name: PoolKey) -> PoolKey:
-        """Return the pool that a name stands for here."""
+        """Return the pool that a name refers to on this replica."""
         return self.names.resolve(name, self._has_read)
 
     async def look_up(self, name: PoolKey) -> PoolKey:
@@ -233,7 +233,7 @@ class FollowedPools:
         return key
 
     def unread(self, namespace: str) -> list[PoolKey]:
-        """Return the pools of a namespace that this replica has not read, and could.
+        """Return the pools of a namespace that this replica could read but has not read.
 
         Raises:
             StateUnavailable: The names are not known yet.
@@ -265,7 +265,7 @@ class FollowedPools:
         return self.in_memory[key]
 
     def begin_read(self, pool: Pool) -> None:
-        """Begin to read what is new of a pool, unless that has begun."""
+        """Begin to read what is new in a pool, unless that has begun."""
         self.background.begin(("read", pool.key), partial(self._follow, pool))
 
     def forget(self, key: PoolKey) -> None:

@@ -27,9 +27,9 @@ class PoolNames:
         return self._former.keys()
 
     def resolve(self, name: PoolKey, has_read: Callable[[PoolKey], bool]) -> PoolKey:
-        """Return the pool that a name stands for here.
+        """Return the pool that a name refers to on this replica.
 
-        An alias that was moved stands for its former pool until this replica has read the new one.
+        An alias that was moved refers to its former pool until this replica has read the new one.
         """
         target = self.aliases.get(name)
         if target is None:
@@ -42,7 +42,7 @@ class PoolNames:
         return target
 
     def note_alias(self, name: PoolKey, key: PoolKey) -> None:
-        """Note which pool a name stands for in Redis: another one if it is an alias."""
+        """Note which pool a name refers to in Redis: another one if it is an alias."""
         if key == name:
             self.aliases.pop(name, None)
         else:

@@ -73,7 +73,7 @@ class Pool(ABC):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it will soon be able to do more: a replica that starts waits for that."""
+        """Whether it is still being read or encoded; a replica that starts waits for that."""
         return self.state in {"loading", "encoding"}
 
     @property

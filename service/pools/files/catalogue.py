@@ -67,7 +67,7 @@ class Catalogue:
         """Read a catalogue to its end, so that encoding it will not fail.
 
         Args:
-            patterns: Files or URLs; those with `*` stand for all that match.
+            patterns: Files or URLs; one with `*` names all that match.
 
         Raises:
             DataError: A file cannot be read, a row is not a candidate, or two different candidates

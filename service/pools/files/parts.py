@@ -29,7 +29,7 @@ _MANIFEST = "manifest.json"
 
 
 class PartsError(TurnwiseError):
-    """A folder holds no whole encoded catalogue, or that of another catalogue or model."""
+    """A folder holds no complete encoding, or one of another catalogue or model."""
 
 
 class EncodedBy(BaseModel):

@@ -278,13 +278,13 @@ class Contents:
 
     @property
     def larger(self) -> Segment:
-        """The larger of the two segments, whose moments stand for those of all candidates."""
+        """The larger of the two segments; its moments are used for all candidates."""
         return max(self.base, self.overlay, key=lambda segment: len(segment.candidates))
 
     def spread(self, query: Float32, where: Filter | None = None) -> Spread:
         """Return the mean and deviation of a query's scores, and how many candidates there are.
 
-        The moments are those of all candidates, also where a filter leaves only some of them.
+        The moments cover all candidates, even if a filter leaves only some of them.
         """
         candidates = len(self)
         if where:
@@ -321,7 +321,7 @@ class Contents:
     def _select(self, where: Filter | None) -> Iterator[tuple[Segment, Bitmap | None]]:
         """Yield the segments, each with a bit for each candidate: whether a search may return it.
 
-        None stands for all candidates of a segment.
+        None means all candidates of a segment.
         """
         for segment, alive in ((self.base, self.alive), (self.overlay, None)):
             if not segment.candidates:

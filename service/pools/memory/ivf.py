@@ -138,7 +138,7 @@ def recall_at_10(index: Index, queries: Float32, exact: Sequence[Float32]) -> fl
 
 
 def code_bytes(dimension: int) -> int:
-    """Return the bytes that a vector takes in its list: 4 bits a part, and its place."""
+    """Return the bytes that a vector takes in its list: 4 bits a part, and its index."""
     return -(-_parts(dimension) // 2) + 8
 
 

@@ -277,12 +277,13 @@ class LocalPool(Pool):
                 staged = edit, await self.records.stage(self.key, edit)
 
     async def move_to(self, engine: CandidateStore) -> None:
-        """Copy the candidates into a candidate store, and let the pool stand for the copy.
+        """Copy the candidates into a candidate store, and point the pool at the copy.
 
-        Those that are edited meanwhile are copied again. If the copy fails, nothing is changed.
+        Candidates that are edited meanwhile are copied again. If the copy fails, nothing is
+        changed.
 
         Raises:
-            StoreUnavailable: The engine is away.
+            StoreUnavailable: The engine does not answer.
             PoolMoved: Another replica moved the pool first.
         """
         await self.refresh()
@@ -327,7 +328,7 @@ class LocalPool(Pool):
             with self.memory.admitted(needed, f"an index of pool '{self.key.name}'"):
                 built = await self._workers.build(lambda: build(contents))
             async with self._lock:
-                if self._edits_during_build is edits:  # else the pool was read anew
+                if self._edits_during_build is edits:  # else the pool was read again
                     self._contents = await self._after(built, edits)
         except Exception:
             self._index_failed_at = monotonic()
@@ -347,7 +348,7 @@ class LocalPool(Pool):
                 if log.position == self.position:
                     self.log = log  # its settings may be new
                 else:
-                    await self._take_over(log, edits, anew=log.has == 0)
+                    await self._take_over(log, edits, from_empty=log.has == 0)
         except PoolNotReady:
             self._metrics.redis_losses.labels("pool").inc()
             if self.state != "ready":
@@ -374,14 +375,14 @@ class LocalPool(Pool):
             needed += max(0, log.candidate_bytes - 2 * self.encoder.dimension * vectors)
         return self.memory.admitted(needed, f"reading pool '{self.key.name}'")
 
-    async def _take_over(self, log: Log, edits: Sequence[Edit], *, anew: bool) -> None:
-        """Apply the edits that lead to the end of the log; if `anew`, to empty contents."""
-        before = Contents.empty(self.encoder.dimension) if anew else self._contents
+    async def _take_over(self, log: Log, edits: Sequence[Edit], *, from_empty: bool) -> None:
+        """Apply the edits up to the end of the log; if `from_empty`, to empty contents."""
+        before = Contents.empty(self.encoder.dimension) if from_empty else self._contents
         contents = await self._after(before, edits)
-        if anew and len(contents) > FROZEN:
+        if from_empty and len(contents) > FROZEN:
             gc.freeze()  # they stay: a full collection, which stops every thread, skips them
-        if anew:
-            self._edits_during_build = None  # a build that began before is of other contents
+        if from_empty:
+            self._edits_during_build = None  # a build that began before indexes other contents
         elif self._edits_during_build is not None:
             self._edits_during_build += edits
         if self.state != "ready":
@@ -406,7 +407,7 @@ class LocalPool(Pool):
         assert self.log  # noqa: S101 - it was just read
         position = Position(self.position.incarnation, self.position.version + 1, entry.stamp)
         log = replace(self.log, position=position, stored=self.log.stored + entry.count)
-        await self._take_over(log, [edit], anew=False)
+        await self._take_over(log, [edit], from_empty=False)
         await self._count_change()
         return Edited(position.version, entry.count, 0, len(self.contents))
 

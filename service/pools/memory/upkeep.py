@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MIN_INDEXED = 1000
 TAIL_SECONDS = 30.0
 """Edits that are younger stay in the log: a replica that lags by less replays them, instead of
-reading the whole pool again and building its index anew."""
+reading the whole pool and building its index again."""
 MIN_ENTRIES = 64
 _ENTRY_SHARE = 200
 """A fold writes the whole pool, so each edit pays for writing at most 200 candidates."""

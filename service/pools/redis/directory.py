@@ -77,7 +77,7 @@ class Directory(Commands):
         return {_key(alias): _key(pool) for alias, pool in found.items()}
 
     async def resolve(self, name: PoolKey) -> PoolKey:
-        """Return the pool that a name stands for: that of an alias, or the name itself."""
+        """Return the pool that a name refers to: the pool of an alias, or the name itself."""
         pool = await self.execute("pool_read", self._redis.hget(_ALIASES, str(name)))
         return name if pool is None else _key(pool)
 

@@ -2,8 +2,8 @@
 
 The keys of a pool share a hash tag: `meta` (hash), `log` (list of entries), `chunk:NAME` (hash: the
 candidates, their vectors by each model, and those of their examples if they have any). A pool in a
-candidate store has only `meta`, which names its `store` and `collection`. No other place says which
-collection a pool stands for.
+candidate store has only `meta`, which names its `store` and `collection`. Nothing else says which
+collection a pool has.
 
 Entry i of the log makes version base + 1 + i; a fold replaces the oldest entries by one. Each
 version has a random stamp, because a Redis that lost its last second of writes may use a version
@@ -168,7 +168,7 @@ class PoolRecords(Commands):
         collection: Collection,
         size: int,
     ) -> bool:
-        """Let a pool stand for another collection, if it has not changed since it was read.
+        """Point a pool at another collection, if it has not changed since it was read.
 
         Args:
             key: The pool.

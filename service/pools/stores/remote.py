@@ -2,7 +2,7 @@
 
 An edit is written to the store first, and then counted in Redis. So an edit that fails halfway may
 leave some of its candidates in the pool; sending it again completes it. To replace all candidates,
-the replica fills a new collection; then one command in Redis lets the pool stand for it.
+the replica fills a new collection; then one command in Redis points the pool at it.
 """
 
 import asyncio
@@ -66,8 +66,8 @@ _MEASURE_SECONDS = 600.0
 """Delay before the recall is measured again: an engine builds its index in the background."""
 _ROUNDING = 1e-4
 LAG_SECONDS = 3.0
-"""Time in which other replicas see that a pool stands for another collection, and in which the
-searches of a store see an edit."""
+"""Time until other replicas see that a pool has another collection, and until searches of a store
+see an edit."""
 _SAMPLE = 2000
 """Rows that a replica draws of a collection: a standard deviation of their scores is within 2 %."""
 _MOST_WORDINGS = 100
@@ -252,7 +252,7 @@ class RemotePool(Pool):
         return Removed(version, len(gone), len(wanted) - len(gone), size)
 
     async def replace(self, batches: AsyncIterable[Batch]) -> Edited:
-        """Fill a new collection, and let the pool stand for it in one version."""
+        """Fill a new collection, and point the pool at it in one version."""
         known = self.known
         size = 0
         changed = 0
@@ -271,7 +271,7 @@ class RemotePool(Pool):
         return Edited(self.known.position.version, changed, size - changed, size)
 
     async def _stand_for(self, filled: Collection, read: StoredPool, size: int) -> None:
-        """Let the pool stand for another collection, and drop the one before.
+        """Point the pool at another collection, and drop the one before.
 
         Raises:
             Conflict: The pool was edited since it was read; the new collection is dropped.
@@ -319,7 +319,7 @@ class RemotePool(Pool):
 
     @property
     def needs_measuring(self) -> bool:
-        """Whether the recall is not known, was too low, or is that of a much smaller pool."""
+        """Whether the recall is unknown, was too low, or was measured on a much smaller pool."""
         known = self._known
         if self.state != "ready" or known is None or known.size < FEWEST:
             return False

@@ -31,8 +31,8 @@ def choose_wordings(
 ) -> list[int]:
     """Return the indices of one hit for each group, and of all without a group, by their scores.
 
-    Of a group that is the hit with the best score, or one that is nearly as good and that the
-    responder said longer ago.
+    From a group it takes the hit with the best score, or a nearly equal one that the responder said
+    longer ago.
 
     Args:
         hits: k hits.

@@ -21,7 +21,7 @@ _log = logging.getLogger("turnwise")
 
 
 class Confidence:
-    """Computes confidences by the calibration of the model, and by that of the pool if it has one.
+    """Computes confidences by the model's calibration, corrected by the pool's if it has one.
 
     The model's calibration holds for the aggregation of its card alone. Where examples took part in
     the search, a second one corrects it.

@@ -100,7 +100,7 @@ class EncodedContext:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The replies of a session, and those of them that must not be offered again.
+    """The replies of a session, and which of them must not be offered again.
 
     Attributes:
         texts: The k texts, as `fold_text` gives them, that must not be offered again.

@@ -41,7 +41,7 @@ class OneByOne:
 
     @contextmanager
     def admit(self) -> Iterator[None]:
-        """Count a piece of work of the caller's namespace, from before it is prepared to its end.
+        """Count a piece of work of the caller's namespace, from before its preparation to its end.
 
         Raises:
             Overloaded: Too much goes before it.

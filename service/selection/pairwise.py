@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # loads torch
 
 
 class Pairwise:
-    """Encodes candidates and contexts. Of a context only the new utterances miss the cache."""
+    """Encodes candidates and contexts. Only the new utterances of a context miss the cache."""
 
     def __init__(self, model: "PairwiseModel", encoder: CachedEncoder, *, timeout: float) -> None:
         """Take a model and its encoder.

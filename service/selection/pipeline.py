@@ -84,7 +84,7 @@ class Options:
 
     @property
     def needs_pairs(self) -> bool:
-        """Whether the rows that a session keeps are not enough."""
+        """Whether the selection needs more than the rows that a session keeps."""
         return self.scores_pairs or (self.aggregation.summed or 0) > ROWS_KEPT
 
 
@@ -411,7 +411,7 @@ async def _find_hits(
 
 
 async def _groups_said(view: PoolView, said: Said) -> frozenset[str]:
-    """Return the groups of which the responder said a wording that must not be offered again."""
+    """Return the groups with a wording that the responder said and must not say again."""
     if not (said.texts or said.ids):
         return frozenset()
     named = [candidate for candidate in await view.fetch(sorted(said.ids)) if candidate]
@@ -469,7 +469,7 @@ def _score_pairs(
     pairs: tuple[Float32, Float32],
     options: Options,
 ) -> NextUtteranceScores:
-    """Return MaxSim scores in place of those of the search, and contributions, where asked for."""
+    """Return scores by MaxSim or the search, and contributions if the request wants them."""
     first, second = pairs
     aggregation = options.aggregation
     is_max_sim = aggregation.name == "max_sim"

@@ -22,7 +22,7 @@ class Candidates:
         ids: Their ids in the pool, or those that the request gives.
         texts: Their texts.
         speakers: The speakers who would say them.
-        hits: The hits of a pool that they are; None if the request gives them.
+        hits: Their hits in the pool; None if the request gives the candidates.
         after: (C, d) their [AFTER]; None where the pool is not the encoder's, or the request gives
             the candidates.
     """
@@ -102,9 +102,10 @@ async def score_goals(
 def _unify_strangers(
     context: Context, speakers: Sequence[str], said_by: Sequence[str] = ()
 ) -> list[str]:
-    """Replace all speakers who have said nothing by one of them.
+    """Replace every speaker who has said nothing by the same one.
 
-    The texts of others have the same relation to each of them, so they need to be encoded once.
+    To each of them, every text is by another speaker, so one of them can represent all, and the
+    texts are encoded only once.
 
     Args:
         context: The utterances; a session keeps their vectors relative to its responder.

@@ -15,7 +15,7 @@ from turnwise.service.sessions.store import FEEDBACK, OFFERS_KEPT, SessionKey, s
 from turnwise.service.wire.sessions import Feedback, FeedbackRequest
 
 FEEDBACK_KEPT = 1000
-"""Events of feedback that a session keeps at most."""
+"""Most events of feedback that a session keeps."""
 
 
 class Added(NamedTuple):
@@ -28,7 +28,7 @@ class Added(NamedTuple):
 
 
 class FeedbackStore:
-    """Reads and adds feedback in Redis; StateUnavailable without it."""
+    """Reads and adds feedback in Redis; raises StateUnavailable without Redis."""
 
     def __init__(self, redis: Redis, metrics: Metrics) -> None:
         self._redis = redis

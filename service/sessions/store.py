@@ -48,9 +48,9 @@ T = TypeVar("T")
 _log = logging.getLogger("turnwise.sessions")
 
 ANSWERS_KEPT = 8
-"""Answers to idempotency keys that a session keeps at most."""
+"""Most answers to idempotency keys that a session keeps."""
 ANSWER_BYTES_KEPT = 1 << 18
-"""Bytes that they take at most. The newest answer is kept even if it alone takes more."""
+"""Most bytes of these answers. The newest one is kept even if it alone is larger."""
 OFFERS_KEPT = 16
 """Newest turns of a session that can get feedback."""
 FEEDBACK = "feedback"
@@ -164,7 +164,7 @@ class Change:
     """A mutation of a session: how many items of each list are kept, and what is appended.
 
     Attributes:
-        epoch: The session's epoch after.
+        epoch: The session's epoch after the change.
         responder: The speaker who says the candidates.
         keep_turns: Number of turns kept, from the oldest.
         turns: Turns appended.
@@ -195,7 +195,7 @@ class Change:
 
 
 class SessionStore:
-    """Reads and changes sessions, each with one script; StateUnavailable without Redis."""
+    """Reads and changes sessions, each with one script; raises StateUnavailable without Redis."""
 
     def __init__(
         self,
@@ -280,7 +280,7 @@ class SessionStore:
 
         Returns:
             The version after; None where the change was not applied. Versions grow with every
-            change, and those of a new session are larger than those of a deleted one of its name.
+            change, and a new session gets larger ones than a deleted session of the same name.
 
         Raises:
             NamespaceFull: The session would be new, and the namespace has as many as it may.
@@ -357,7 +357,7 @@ class SessionStore:
             return None if version is None else int(version)
 
     async def current_version(self) -> int:
-        """Return a version between those of the sessions so far and those of later sessions."""
+        """Return a version above those of all sessions so far and below later ones."""
         with redis_errors(self._metrics, "session_read"):
             return await read_clock(self._redis)
 

@@ -43,7 +43,7 @@ class Update:
 
     Attributes:
         base: The session as it was read; None where there is none.
-        turns: The turns after: those before and new ones, or fewer than before.
+        turns: The turns after the update: those before and new ones, or fewer than before.
         responder: The speaker who says the candidates.
     """
 
@@ -53,12 +53,12 @@ class Update:
 
     @cached_property
     def utterances(self) -> tuple[Utterance, ...]:
-        """The utterances after."""
+        """The utterances after the update."""
         return join_turns(self.turns)
 
     @property
     def without_first(self) -> tuple[Utterance, ...]:
-        """The utterances whose [B1] must be encoded. The last one's is not needed for its row."""
+        """The utterances whose [B1] must be encoded; the row of the last one does not need it."""
         return self.utterances[:-1][self._keep_first :]
 
     @property
@@ -68,7 +68,7 @@ class Update:
 
     @property
     def not_encoded(self) -> tuple[Utterance, ...]:
-        """The utterances that must be encoded for their own rows: of a plain turn, the new one."""
+        """The utterances that must be encoded for their own rows; in a plain turn, the new one."""
         return self.utterances[self._keep_encoded :]
 
     @property
@@ -83,7 +83,7 @@ class Update:
 
     @cached_property
     def epoch(self) -> int:
-        """The epoch after; another one if an utterance changed that may have vectors.
+        """The epoch after the update; it differs if an utterance changed that may have vectors.
 
         A new session never gets the epoch of a deleted session with its name.
         """

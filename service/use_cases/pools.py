@@ -56,7 +56,7 @@ class Pools:
         self._records = followed.records
 
     async def view(self, namespace: str, name: str) -> PoolView:
-        """Return the version of a pool that is here now; first read one that is not in memory.
+        """Return the current version of a pool; first read the pool if it is not in memory.
 
         Raises:
             PoolNotFound: There is no such pool in Redis either.
@@ -65,7 +65,7 @@ class Pools:
         return (await self._followed.find(PoolKey(namespace, name))).view()
 
     async def info(self, namespace: str, name: str) -> PoolInfo:
-        """Return the description of a pool; begin to read one that is not in memory."""
+        """Return the description of a pool; begin to read it if it is not in memory."""
         return self._describe(await self._followed.find(PoolKey(namespace, name)))
 
     async def list(self, namespace: str) -> list[PoolInfo]:
@@ -122,7 +122,7 @@ class Pools:
         try:
             await self._directory.add(key, incarnation)
         except Conflict:
-            await self._delete(key)  # a name is never both, so no other replica made this pool
+            await self._delete(key)  # the name is an alias, so no other replica made this pool
             raise
         await self._directory.count_change()
         if encoder not in {None, head.encoder_name}:
@@ -137,7 +137,7 @@ class Pools:
         return self._describe(await self._followed.find(key))
 
     async def _create(self, key: PoolKey, request: PoolRequest) -> tuple[str, Head]:
-        """Create a pool, with an empty collection if it is one in the candidate store."""
+        """Create a pool, with an empty collection if it is in the candidate store."""
         engine = self._opener.engine(request.store or "local")
         if engine is None or (await self._records.heads([key]))[0]:
             return await self._records.create(key, request)
@@ -191,7 +191,7 @@ class Pools:
         return await self._edit(namespace, name, lambda pool: pool.replace(batches(pool.encoder)))
 
     async def move(self, namespace: str, name: str, to: StoreName) -> PoolInfo:
-        """Copy a pool from memory into the candidate store, and let its name stand for the copy.
+        """Copy a pool from memory into the candidate store, and point its name at the copy.
 
         Turns and edits go on meanwhile. A pool that is in the store already stays as it is.
 

@@ -85,8 +85,9 @@ class Ranking:
     async def rank(self, namespace: str, request: RankRequest) -> RankAnswer:
         """Rank candidates; with goals by Σ weight · eq. 4 + fit_weight · next-utterance score.
 
-        Of a pool, the best candidates by the next-utterance score are ranked: the short list, or
-        `top_k` of them if that is more. The filter of the session applies to them as well.
+        From a pool, only the candidates with the best next-utterance scores are ranked: as many as
+        the short list has, or `top_k` if that is more. The filter of the session applies to them as
+        well.
 
         Raises:
             SessionNotFound: There is no such session.

@@ -1,4 +1,4 @@
-"""The use cases of a session but for its turns: settings, transcript, feedback, undo, deletion.
+"""The use cases of a session, except turns: settings, transcript, feedback, undo, deletion.
 
 A deletion removes the session from Redis at once; `journal compact` removes it from the journal.
 """
@@ -74,7 +74,7 @@ class Sessions:
     async def open(self, namespace: str, session_id: str, request: SessionRequest) -> Transcript:
         """Set the responder, before the first turn, or the filter; create a missing session.
 
-        What the request leaves out stays as it is.
+        A setting that the request leaves out does not change.
 
         Raises:
             InvalidRequest: The filter makes no sense.

@@ -3,11 +3,11 @@
 A turn with a known idempotency key gets its first answer again; one with a wrong `expected_turn`
 gets 409.
 
-The way of a turn, top to bottom:
+The path of a turn, from top to bottom:
 
 1. `api/routes/sessions.py` validates the request and calls `Turns.turn`.
 2. `sessions/store.py` reads the session in one script: its turns, vectors and rows.
-3. `sessions/update.py` says which utterances have no vectors yet: of a plain turn, the new one.
+3. `sessions/update.py` says which utterances have no vectors yet; in a plain turn, the new one.
 4. `selection/context.py` encodes them (through `encoder/`) and computes the rows.
 5. `selection/pipeline.py` searches the pool (`pools/`) with the running query of the rows, and
    scores the hits by MaxSim or with a re-ranker where the request asks for it.

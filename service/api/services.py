@@ -47,7 +47,7 @@ def once_a_second(check: Check) -> Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderServices:
-    """What the routes of every service need. `app.state.services` holds it."""
+    """The parts that the routes of every service need; `app.state.services` holds them."""
 
     settings: Settings
     metrics: Metrics
@@ -70,7 +70,7 @@ class EncoderServices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services(EncoderServices):
-    """What the routes of a replica need."""
+    """The parts that the routes of a replica need."""
 
     turns: "Turns"
     sessions: "Sessions"

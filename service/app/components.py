@@ -59,7 +59,7 @@ class Components:
     """The connections of pools: reading many pools takes none from the sessions."""
     encoder: Encoder
     queues: tuple[EncoderQueue, ...]
-    """The queue of the encoder, and that of the pairwise model if there is one."""
+    """The queues of the encoder and, if there is one, of the pairwise model."""
     cached: CachedEncoder
     followed_pools: FollowedPools
     pools: Pools

@@ -37,7 +37,7 @@ class Attempts:
         return max(0.001, min(self._timeout, self._end - monotonic()))
 
     def advance(self, done: int) -> None:
-        """Begin the deadline anew if more of the work is done than in any attempt before."""
+        """Restart the deadline if more of the work is done than after any earlier attempt."""
         if done > self._done:
             self._done = done
             self._failed = 0

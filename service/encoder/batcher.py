@@ -63,7 +63,7 @@ class EncodingRequest:
     """Texts to encode together, and their vectors so far."""
 
     model: Model
-    """The same for all requests of a priority."""
+    """The model that encodes them; all requests of a priority have the same."""
     texts: "Sequence[RoleText | str | Pair]"
     priority: Priority
     answer: asyncio.Future[Float32]
@@ -74,9 +74,9 @@ class EncodingRequest:
     namespace: str = field(default_factory=lambda: namespace.get(""))
     """The namespace that the texts are encoded for."""
     context: Context = field(default_factory=copy_context)
-    """That of the HTTP request, for log lines of other threads."""
+    """The context of the HTTP request, for log lines of other threads."""
     span: Span = field(init=False, default=INVALID_SPAN)
-    """That of the HTTP request, for spans of other threads; an upload would get thousands."""
+    """The span of the HTTP request, for spans of other threads; an upload has none."""
     encoded: int = 0
     failed: bool = False
 
@@ -129,7 +129,7 @@ class _Line:
         namespace: The namespace.
         priority: The priority.
         slices: Raw texts.
-        tokenized: Texts that arrived before them.
+        tokenized: Texts that are tokenized already; they arrived before the slices.
         tokenizing: Number of slices that are being tokenized.
         size: Number of texts, including those that are being tokenized.
     """
@@ -175,7 +175,7 @@ class Batcher:
     def ahead_of(self, priority: Priority, namespace: str) -> Counter[Priority]:
         """Return the numbers of texts that go before a new one; lower priorities do not count.
 
-        Namespaces alternate, so each other one counts with at most one text more than its own.
+        Namespaces alternate: each other one counts at most one text more than this one has waiting.
         """
         ahead = Counter[Priority]()
         others = Counter[str]()
@@ -247,7 +247,7 @@ class Batcher:
         return left | {text.request for line in lines for text in line.tokenized}
 
     def _in_order(self) -> list[_Line]:
-        """Return the lines in the order in which they go."""
+        """Return the lines, the most urgent first."""
 
         def order(line: _Line) -> tuple[int, int, Priority]:
             lane = line.priority.lane
@@ -266,7 +266,7 @@ class Batcher:
         return None
 
     def _next_batch(self, line: _Line) -> Batch:
-        """Return the oldest text, and of those behind it the ones that are closest in length.
+        """Return the oldest text with the texts behind it that are closest in length.
 
         Every batch contains the oldest text, so no length starves. If the line leaves room, texts
         of other namespaces of the same priority fill it.
@@ -301,7 +301,7 @@ class Batcher:
             )
 
     def _take(self, batch: Batch) -> None:
-        """Remove the texts of the next batch, and note it as one of its first text's namespace."""
+        """Remove the texts of the next batch; count it for the namespace of its first text."""
         taken = set(map(id, batch))
         sizes = Counter((text.request.namespace, text.request.priority) for text in batch)
         self._batches += 1

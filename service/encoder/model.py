@@ -15,7 +15,7 @@ REMOTE = "remote"
 
 
 class TextError(ValueError):
-    """The model rejects a text of a batch, and would take others."""
+    """The model rejects one text of a batch; it may accept the others."""
 
 
 class Model(Protocol):

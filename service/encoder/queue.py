@@ -149,7 +149,7 @@ class EncoderQueue:
             Overloaded: Too many texts wait already.
             DeadlineExceeded: The timeout is over.
             EncoderFailed: The model failed on one of the texts.
-            EncoderUnavailable: The encoder is remote and away.
+            EncoderUnavailable: The remote encoder does not answer.
             Draining: The service is stopping.
         """
         return await self._computed(self._encoder, texts, priority, timeout)
@@ -204,7 +204,7 @@ class EncoderQueue:
 
         Raises:
             Overloaded: It would be rejected.
-            EncoderUnavailable: The encoder is remote and away.
+            EncoderUnavailable: The remote encoder does not answer.
         """
         self._check_available()
         with self._lock:
@@ -239,7 +239,7 @@ class EncoderQueue:
     def _check_available(self) -> None:
         """Reject texts at once while a remote encoder fails; `_run_all` tries it meanwhile."""
         if self._remote and not self.healthy:
-            raise EncoderUnavailable("the remote encoder is away")
+            raise EncoderUnavailable("the remote encoder is unavailable")
 
     def _check_room(self, priority: Priority, more: int) -> None:
         ahead = self._batcher.ahead_of(priority, namespace.get(""))

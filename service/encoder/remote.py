@@ -182,7 +182,7 @@ class RemoteEncoder(StatedEncoder):
                 failure = f"status {response.status_code}"
             pause = next(pauses, None)
             if pause is None or time.monotonic() + pause >= end:
-                raise EncoderUnavailable(f"the remote encoder is away: {failure}")
+                raise EncoderUnavailable(f"the remote encoder is unavailable: {failure}")
             self._metrics.encoder_calls.labels("retried").inc()
             time.sleep(pause)
 

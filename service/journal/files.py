@@ -26,12 +26,12 @@ def files_of(folders: Iterable[Path]) -> list[Path]:
 
 
 def read_lines(file: Path) -> Iterator[tuple[Line, bytes]]:
-    """Yield the valid lines of a file, parsed and as they stand."""
+    """Yield the valid lines of a file, each parsed and as raw bytes."""
     return ((line, raw) for line, raw in all_lines(file) if line)
 
 
 def all_lines(file: Path) -> Iterator[tuple[Line | None, bytes]]:
-    """Yield the lines of a file, parsed and as they stand.
+    """Yield the lines of a file, each parsed and as raw bytes.
 
     It skips a last line that a crash cut off. For any other invalid line, which a later release may
     have written, it logs a warning and yields None.

@@ -71,7 +71,7 @@ class UndoLine(_SessionLine):
 
 
 class DeletionLine(_Line):
-    """A session, or all whose ids begin with a prefix, were deleted, with all that was said."""
+    """The deletion of a session, or of all sessions whose ids begin with a prefix."""
 
     what: Literal["deletion"] = "deletion"
     session: str | None = None

@@ -15,7 +15,7 @@ Hook = Callable[[str], str]
 def load_hook(name: str) -> Hook:
     """Return the function that `package.module:function` names.
 
-    The module may stand in the current folder.
+    The module may be in the current folder.
 
     Raises:
         SettingsError: It cannot be loaded.

@@ -91,7 +91,7 @@ class Journal:
     def _write(self, line: Line) -> None:
         try:
             data = dump(redacted(line, self._redact) if self._redact else line)
-        except Exception as error:  # whatever a hook raises costs its line
+        except Exception as error:  # whatever the hook raises, only this line is lost
             _log.error("the redaction hook failed, a line of the journal is lost", exc_info=error)
             self._count_lost("not_redacted")
             return

@@ -57,7 +57,7 @@ StoreOperation = Literal[
     "create", "drop", "upsert", "flush", "remove", "search", "fetch", "scan", "count", "ping"
 ]
 Call = Literal["ok", "retried", "failed"]
-"""Of the remote encoder; a call that is retried counts once for each try."""
+"""The result of a call of the remote encoder; each try of a call counts."""
 Unwritten = Literal["queue_full", "not_redacted", "disk"]
 """Why a line of the journal was not written."""
 Result = Literal["ok", "conflict", "replayed", "unavailable", "cancelled", "failed"]
@@ -68,7 +68,7 @@ ReplicaPoolState = Literal["ready", "behind", "loading", "encoding", "damaged", 
 """A pool is behind while an older version is served because the newest cannot be read."""
 
 TurnOutcome = Literal["answered", "abstained", "empty"]
-"""Of a turn that asks for candidates; empty: the pool has none that may be offered."""
+"""The outcome of a turn that asks for candidates; `empty`: none may be offered."""
 
 MatchKind = Literal["example", "text"]
 """Whether one of its examples found a candidate, or its own text."""
@@ -80,7 +80,7 @@ ANY_ROLE = "any"
 """The role of texts that arrive as the model reads them."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _RECIPROCAL_RANKS = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Ranks 20, 10, 5, 2 and 1: all but those of at most 0.5 were chosen first."""
+"""Ranks 20, 10, 5, 2 and 1: above 0.5, the first candidate was chosen."""
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128)
 _TOKENS = (16, 64, 256, 1024, 4096, 16384)
 

@@ -328,7 +328,7 @@ class PrivateRedis:
                 )
 
     def _sign(self, mine: _Version) -> None:
-        """Name the server that writes the folder, and keep those of earlier releases out."""
+        """Note which server writes the folder, and block the servers of earlier releases."""
         (self.folder / _WRITER).write_text(f"{mine}\n")
         if (self.folder / _PARTS).is_dir():
             (self.folder / _FORMER).mkdir(exist_ok=True)

@@ -53,7 +53,7 @@ class Access(HTTPBearer):
             Forbidden: The key lacks the scope, or may not act in the namespace.
             RequestRateExceeded: The namespace sends more requests a second than it may.
             Overloaded: The texts of the request would wait too long for the encoder.
-            EncoderUnavailable: The encoder is remote and away.
+            EncoderUnavailable: The remote encoder does not answer.
         """
         services = await _services(request)
         credentials = await super().__call__(request)
@@ -79,7 +79,7 @@ class Access(HTTPBearer):
 Selecting = Annotated[str, Depends(Access("select"))]
 """The caller's namespace; the caller may use sessions and search pools."""
 Encoding = Annotated[str, Depends(Access("select", encodes=True))]
-"""The same, for requests that need the encoder."""
+"""The caller's namespace, for requests that need the encoder."""
 LookingAtPools = Annotated[str, Depends(Access("select", "pools"))]
 """The caller's namespace; the caller may list pools. Either scope is enough."""
 EditingPools = Annotated[str, Depends(Access("pools"))]

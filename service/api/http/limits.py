@@ -21,8 +21,8 @@ ITEMS = {
 NUMBERS = {"top_k": "max_top_k", "top": "max_top_k", "last_rows": "max_turns"}
 _CHECKED = {"text", *ITEMS, *NUMBERS}
 _VALUES = 21_000
-"""Most values of a body, those of its context not counted: no request within the other limits has
-as many."""
+"""Most values of a body, not counting its context. No request within the other limits has as
+many."""
 _VALUES_A_TURN = 4
 """Values that each turn of a context may add. A turn is an object of two fields; `max_turns` limits
 their number."""

@@ -86,7 +86,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._awaits_head = False
         self._closes_at = 0.0
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timer of the first head."""
@@ -122,7 +122,7 @@ class BoundedProtocol(asyncio.Protocol):
         """Continue to write answers."""
         self._writable.set()
 
-    # What uvicorn calls.
+    # Called by uvicorn.
 
     def shutdown(self) -> None:
         """Close the connection, after the answer in progress if there is one."""
@@ -131,7 +131,7 @@ class BoundedProtocol(asyncio.Protocol):
         if not self._exchanges:
             self._transport.close()
 
-    # What httptools calls.
+    # Called by httptools.
 
     def on_message_begin(self) -> None:
         """Begin a head."""

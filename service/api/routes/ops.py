@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["operation"])
 
 _FAILURES = {
-    "model": "the encoder fails on every batch, or is remote and away",
+    "model": "the encoder fails on every batch, or the encoder tier does not answer",
     "pools": "a pool that was in use is not loaded or not indexed yet",
     "redis": "Redis does not answer or rejects writes",
     "descriptors": "the process has no file descriptors left",

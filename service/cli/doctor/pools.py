@@ -100,7 +100,7 @@ async def _examine_stored(
 async def _examine_collections(
     records: PoolRecords, keys: Sequence[PoolKey], engine: CandidateStore
 ) -> list[Finding]:
-    """Return a finding if the store is away, or has collections without a pool."""
+    """Return a finding if the store does not answer, or has collections without a pool."""
     pools = [await records.stored(key) for key in keys]
     try:
         has = await engine.collections()

@@ -69,7 +69,7 @@ def _version(name: str, info: Info) -> Finding:
     version = str(info["redis_version"])
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
         return Finding(name, "fail", f"version {version}", "use Redis 6.2 or newer")
-    own = info.get("valkey_version")  # the other one is that of a Redis that it stands in for
+    own = info.get("valkey_version")  # the other field is the version of Redis that it imitates
     return Finding(name, "ok", f"Valkey {own}" if own else f"version {version}")
 
 

@@ -20,8 +20,8 @@ FEWEST = 10
 FEW = 200
 """Answers below which the command says that more of them would move it further."""
 PRIOR_WEIGHT = (4.0, 1.0)
-"""How firmly slope and offset stay near 1 and 0, the calibration of the model's card: as firmly as
-if they had standard deviations of 0.5 and 1. Forty answers with a clear message outweigh that."""
+"""The prior of slope and offset: 1 and 0, the calibration of the model's card, with standard
+deviations of 0.5 and 1. Forty answers that agree with each other outweigh it."""
 _COPIES = 10
 """Candidates among which the one with a reply's own text is looked for."""
 _OTHER = "user"

@@ -25,7 +25,7 @@ class Encoded(NamedTuple):
     encoded: int
     """Number of candidates that were encoded now."""
     missing: int
-    """Number of parts that are not there yet: those of other shards."""
+    """Number of parts that other shards have not written yet."""
 
 
 async def encode_catalogue(

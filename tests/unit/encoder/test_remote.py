@@ -70,7 +70,7 @@ def test_a_replica_waits_for_an_endpoint_that_starts_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     endpoint.faults.extend(BUSY)
-    with pytest.raises(ModelError, match="the remote encoder is away: status 503"):
+    with pytest.raises(ModelError, match="the remote encoder is unavailable: status 503"):
         encoder.verify()
     facts = read_card(tmp_path).encoder
     assert facts

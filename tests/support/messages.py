@@ -19,6 +19,8 @@ REPLIES = [
     "We have sent you a new password.",
     "Goodbye, and thank you for calling.",
 ]
+QUESTIONS = ["Do you sell umbrellas?", "Who are you?", "Is it raining?", "May I bring my dog?"]
+"""Examples of the first replies; the replies do not answer them."""
 DIALOGUE = [
     ("user", "Hello there"),
     ("bot", "Hi, how can I help?"),

@@ -18,7 +18,7 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.support.messages import REPLIES, Said
+from tests.support.messages import QUESTIONS, REPLIES, Said
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.service.api.http.protocol import BoundedProtocol
@@ -109,6 +109,16 @@ class Live:
         items = [{"id": f"r{place}", "text": text} for place, text in enumerate(replies)]
         self.ok(self.http.put(f"/pools/{pool}", json={}))
         self.ok(self.http.put(f"/pools/{pool}/candidates", json=items))
+
+    def give_examples(self) -> None:
+        """Give the first replies an example each, and put two of them into one group."""
+        items: list[dict[str, object]] = [
+            {"id": f"r{index}", "text": REPLIES[index], "examples": [question]}
+            for index, question in enumerate(QUESTIONS)
+        ]
+        items[0]["group"] = "answer"
+        items[1]["group"] = "answer"
+        self.ok(self.http.put("/pools/default/candidates", json=items))
 
     def metric(self, name: str, **labels: str) -> float:
         page = self.http.get("/metrics").text.splitlines()

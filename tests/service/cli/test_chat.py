@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from tests.support.messages import REPLIES
+from tests.support.messages import QUESTIONS, REPLIES
 from tests.support.service import Live, Turnwise
 from turnwise.service.cli import terminal
 from turnwise.service.client import Client
@@ -140,3 +140,10 @@ def test_an_empty_pool_says_how_it_is_filled(chat: Chat, live: Live) -> None:
     live.ok(live.http.put("/pools/empty", json={}))
     out = chat("Hello", options=("--pool", "empty"))
     assert "load candidates with `turnwise pool load`" in out
+
+
+def test_the_example_that_found_a_candidate_is_shown(chat: Chat, live: Live) -> None:
+    live.give_examples()
+    out = chat(QUESTIONS[2], options=("--top-k", "2"))
+    assert offered(out)[0] == REPLIES[2]
+    assert re.search(rf"^ +matched: {re.escape(QUESTIONS[2])} *$", out, re.MULTILINE)

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Route, expect
 
 from tests.service.console.conftest import Console, OpenConsole
-from tests.support.messages import REPLIES
+from tests.support.messages import QUESTIONS, REPLIES
 from tests.support.service import Launch, Live, api_key
 from tests.support.waiting import eventually
 
@@ -573,6 +573,19 @@ def test_the_slider_makes_candidates_diverse_in_turns_and_rankings(console: Cons
     said = [("user", "Hello there"), ("user", "And now?")]
     expected = console.live.say("other", said, **asked)["candidates"]
     expect(texts).to_have_text([one["text"] for one in expected])
+
+
+def test_a_candidate_shows_its_group_and_the_example_that_found_it(console: Console) -> None:
+    console.live.give_examples()
+    console.page.get_by_role("spinbutton", name="Candidates").fill("10")
+    console.say(QUESTIONS[0])
+    expect(console.candidates).to_have_count(len(REPLIES) - 1)
+    expect(console.candidates.first).to_contain_text(f"{REPLIES[0]}group answer")
+    expect(console.candidates.first.locator(".matched q")).to_have_text(QUESTIONS[0])
+    marked = console.page.locator("#why .by-example")
+    expect(marked.first).to_have_attribute("title", re.compile(re.escape(QUESTIONS[0])))
+    console.page.get_by_label("Wordings").select_option("all")
+    expect(console.candidates).to_have_count(len(REPLIES))
 
 
 QUANTILE = """async ([text, q]) => {

@@ -11,13 +11,14 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import ConfigDict
 
-from turnwise import Client, Goal, Session
+from turnwise import Client, Goal, Selected, Session
 
 
 class ReplyRetriever(BaseRetriever):
     """Posts what the user says, and returns the best candidates after the whole context.
 
-    Post the reply that you choose with `session.turn("bot", reply)`.
+    Post the reply that you choose with `session.turn("bot", candidate=document.id, pool=pool)`. Its
+    metadata have the example that found it (`matched`), if one did.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -34,9 +35,14 @@ class ReplyRetriever(BaseRetriever):
     ) -> list[Document]:
         answer = self.session.turn("user", query, pool=self.pool, top_k=self.top_k, respond=True)
         return [
-            Document(page_content=c.text, id=c.id, metadata={**c.metadata, "score": c.score})
-            for c in answer.candidates
+            Document(page_content=each.text, id=each.id, metadata=_metadata(each))
+            for each in answer.candidates
         ]
+
+
+def _metadata(candidate: Selected) -> dict[str, Any]:
+    matched = {"matched": candidate.matched.example} if candidate.matched else {}
+    return {**candidate.metadata, **matched, "score": candidate.score}
 
 
 def steering_tool(session: Session, pool: str = "default", top_k: int = 3) -> BaseTool:

@@ -28,7 +28,7 @@ class ReplyNode:
         answer = session.turn("user", state["messages"][-1].text, pool=self._pool)
         new = (candidate for candidate in answer.candidates if candidate.text not in said)
         best = next(new, answer.candidates[0])
-        session.turn("bot", best.text)
+        session.turn("bot", candidate=best.id, pool=self._pool)
         return {"messages": [AIMessage(best.text, response_metadata={"reply_id": best.id})]}
 
 

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from turnwise.models.data import read_jsonl
 from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.service.candidate_files import candidate_lines
 from turnwise.service.client.attempts import Attempts
 from turnwise.service.client.calls import path
 from turnwise.service.client.errors import ClientError, ProblemError, UnexpectedAnswerError
@@ -22,7 +23,6 @@ from turnwise.service.wire.pools import (
     Edited,
     UploadedCandidate,
     UploadStep,
-    candidate_lines,
 )
 from turnwise.service.wire.problems import PROBLEM_PREFIX, Problem
 

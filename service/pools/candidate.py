@@ -12,8 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from turnwise.models.data import read_jsonl
 from turnwise.models.errors import DataError, first_error
+from turnwise.service.candidate_files import read_candidate
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.wire.pools import UploadedCandidate, read_candidate
+from turnwise.service.wire.pools import UploadedCandidate
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _OBJECT = 64

@@ -1,6 +1,5 @@
 """Schemas of requests and answers, by resource. The API, the use cases and the client share them.
 
 `fields` holds the annotated types that the other modules share. The package contains only values,
-and no behaviour of the service. It imports pydantic, `models.errors` and `models.data`. It imports
-neither FastAPI nor numpy nor torch.
+and no behaviour of the service. It imports pydantic, and neither FastAPI nor numpy nor torch.
 """

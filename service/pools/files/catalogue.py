@@ -25,9 +25,9 @@ from pyarrow import parquet
 
 from turnwise.models.data import open_text, read_jsonl
 from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.service.candidate_files import read_candidate
 from turnwise.service.pools.candidate import Candidate, sorted_json
 from turnwise.service.settings import Limits, describe_excess
-from turnwise.service.wire.pools import read_candidate
 
 PART = 10_000
 """Candidates of a part, which takes some 8 MB with the default model."""

@@ -20,7 +20,7 @@ from turnwise.service.journal import Journal, load_hook
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolKey, read_candidates
 from turnwise.service.pools.stores import answers
-from turnwise.service.redis.connection import Probe
+from turnwise.service.redis.connection import WriteCheck
 from turnwise.service.redis.private import PrivateRedis
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import Contexts
@@ -245,7 +245,7 @@ def _make_services(
         planning=use_cases.make_planning(planner),
         followed_pools=components.followed_pools,
         store_answers=once_a_second(partial(answers, engine)) if engine else None,
-        redis_answers=once_a_second(Probe(connections, metrics, settings.redis_cluster)),
+        redis_answers=once_a_second(WriteCheck(connections, metrics, settings.redis_cluster)),
     )
 
 

@@ -44,7 +44,7 @@ CPU_TOKENS = 256
 
 _RECENT_BATCHES = 32
 """The median of these estimates the time of a text."""
-PROBE_SECONDS = 1.0
+TRY_SECONDS = 1.0
 """Pause between two tries of an encoder that fails."""
 IDLE_SECONDS = 5.0
 """Pause after which an idle remote encoder is tried: it may go away meanwhile."""
@@ -264,14 +264,14 @@ class EncoderQueue:
                 pace = self._paces[work[0].request.priority]
                 pace.record((time.monotonic() - begin) / len(work))
             else:
-                self._runner.probe()
+                self._runner.try_model()
 
     def _tokenize_all(self) -> None:
         while part := self._next_slice():
             self._tokenize(part)
 
     def _next_work(self) -> Batch | TextSlice | None:
-        """Wait for work. An empty batch asks for a probe of the model, None to stop."""
+        """Wait for work. An empty batch asks to try the model, None to stop."""
         with self._lock:
             self._busy_since = None
             while True:
@@ -284,14 +284,14 @@ class EncoderQueue:
                     self._wake_all()
                     return None
                 if not self._encoder_wakes.wait(self._patience()):
-                    self._busy_since = time.monotonic()  # the probe may hang, too
+                    self._busy_since = time.monotonic()  # the trial may hang as well
                     return []
 
     def _patience(self) -> float | None:
         """Return the seconds after which an idle encoder is tried; None for never."""
         if self._remote:
-            return PROBE_SECONDS if self._runner.failing else IDLE_SECONDS
-        return None if self.healthy else PROBE_SECONDS
+            return TRY_SECONDS if self._runner.failing else IDLE_SECONDS
+        return None if self.healthy else TRY_SECONDS
 
     def _next_slice(self) -> TextSlice | None:
         with self._lock:

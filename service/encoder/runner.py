@@ -17,7 +17,7 @@ from turnwise.service.observe.metrics import ANY_ROLE, Metrics
 from turnwise.service.observe.tracing import exemplar, past_span, shared_span
 
 _FAILURES = 3
-_PROBE = RoleText("Hello", Role.AFTER)
+_TRIAL = RoleText("Hello", Role.AFTER)
 
 _log = logging.getLogger("turnwise.encoder")
 
@@ -29,7 +29,7 @@ class BatchRunner:
         self._encoder = encoder
         self._metrics = metrics
         self._failures = 0
-        self._probe: list[Sized] = []
+        self._trial: list[Sized] = []
 
     @property
     def healthy(self) -> bool:
@@ -43,13 +43,13 @@ class BatchRunner:
 
     def warm_up(self) -> None:
         """Encode one text; raises the model's errors."""
-        self._probe = [*self._encoder.tokenize([_PROBE])]
-        self._encoder.forward(self._probe)
+        self._trial = [*self._encoder.tokenize([_TRIAL])]
+        self._encoder.forward(self._trial)
 
-    def probe(self) -> None:
-        """Try whether the model works again."""
+    def try_model(self) -> None:
+        """Run the model on one text, to find out whether it works again."""
         with suppress(Exception):  # `_forward` counts it
-            self._encoded(self._probe)
+            self._encoded(self._trial)
 
     def run(self, batch: Batch) -> None:
         """Encode a batch, and answer the requests that it completes or fails."""
@@ -85,7 +85,7 @@ class BatchRunner:
     def _fail(self, request: EncodingRequest, error: Exception) -> None:
         fail(request, error)
         if isinstance(error, TextError):
-            self.probe()
+            self.try_model()
 
     def _encode(self, batch: Batch) -> None:
         request = batch[0].request
@@ -120,7 +120,7 @@ class BatchRunner:
                 vectors = self._encoder.forward(tokens)
             _checked(vectors, (len(tokens), self._encoder.dimension))
         except TextError:
-            if tokens is self._probe:  # it rejects every text
+            if tokens is self._trial:  # it rejects every text
                 self._failures += 1
             raise
         except Exception:

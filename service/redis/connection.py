@@ -37,7 +37,7 @@ from turnwise.service.observe.metrics import Metrics, Operation, Result
 from turnwise.service.observe.tracing import span
 from turnwise.service.settings import SettingsError
 
-__all__ = ["Probe", "Redis", "connect", "read_clock", "redis_errors", "scripts_of"]
+__all__ = ["Redis", "WriteCheck", "connect", "read_clock", "redis_errors", "scripts_of"]
 
 _log = logging.getLogger("turnwise.redis")
 
@@ -45,9 +45,9 @@ _CONNECTIONS = 4096
 """Limit for a node. Nothing waits for a connection: it would cost each command a lock."""
 _SENTINEL_PORT = 26379
 _DATABASE = re.compile(r"(/\d*)?")
-PROBE_KEY = "tw:probe"
-PROBE_SECONDS = 60
-PROBE_TIMEOUT = 0.8
+CHECK_KEY = "tw:probe"
+CHECK_KEY_SECONDS = 60
+CHECK_TIMEOUT = 0.8
 """Less than the one second after which a Kubernetes probe times out by default."""
 _IDLE_CHECK = 15
 """Seconds after which an idle connection is checked before use."""
@@ -180,8 +180,8 @@ async def _limited(redis: Redis, *, cluster: bool) -> list[dict[str, Any]]:
 
 
 @dataclass(slots=True)
-class Probe:
-    """Finds out whether Redis accepts writes from each of its clients."""
+class WriteCheck:
+    """Checks whether Redis accepts writes from each of the clients."""
 
     clients: Sequence[Redis]
     metrics: Metrics
@@ -195,7 +195,7 @@ class Probe:
         """Return whether Redis accepts a write; log when it begins to fail, and when it ends."""
         try:
             with redis_errors(self.metrics, "probe"):
-                async with asyncio.timeout(PROBE_TIMEOUT):
+                async with asyncio.timeout(CHECK_TIMEOUT):
                     await self._write()
         except Exception as error:
             cause = error.__cause__ or error
@@ -226,7 +226,7 @@ class Probe:
 
     async def _written(self, redis: Redis) -> bool:
         try:
-            await redis.set(PROBE_KEY, b"", ex=PROBE_SECONDS)
+            await redis.set(CHECK_KEY, b"", ex=CHECK_KEY_SECONDS)
         except ReadOnlyError:
             # The address may be that of a new primary, while old connections lead to the demoted
             # one: drop them. (A cluster's client does this itself.)

@@ -11,13 +11,13 @@ from redis.exceptions import (
 )
 
 from turnwise.service.cli.doctor import Finding
-from turnwise.service.redis.connection import PROBE_KEY, PROBE_SECONDS, Redis
+from turnwise.service.redis.connection import CHECK_KEY, CHECK_KEY_SECONDS, Redis
 
 Info = Mapping[str, Any]
 
 _OLDEST = (6, 2)
 _FULL = 0.9
-_WRITE = f"return redis.call('SET', KEYS[1], '', 'EX', {PROBE_SECONDS})"
+_WRITE = f"return redis.call('SET', KEYS[1], '', 'EX', {CHECK_KEY_SECONDS})"
 _IN_RUNBOOK = "look up its message in docs/runbook.md, under TurnwiseRedisUnavailable"
 
 
@@ -43,7 +43,7 @@ async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
 async def examine_writes(redis: Redis) -> Finding:
     """Return the finding about a write by a script, as every turn makes one."""
     try:
-        await redis.eval(_WRITE, 1, PROBE_KEY)
+        await redis.eval(_WRITE, 1, CHECK_KEY)
     except (RedisError, RedisClusterException, OSError) as error:
         return Finding("redis writes", "fail", str(error), _IN_RUNBOOK)
     return Finding("redis writes", "ok", "accepted")

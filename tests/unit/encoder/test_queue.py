@@ -360,7 +360,7 @@ async def test_vectors_of_another_length_are_a_failure(
 async def test_an_idle_queue_finds_out_by_itself_that_the_model_works_again(
     queue: EncoderQueue, stub: StubEncoder, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnwise.service.encoder.queue.PROBE_SECONDS", 0.001)
+    monkeypatch.setattr("turnwise.service.encoder.queue.TRY_SECONDS", 0.001)
     stub.fails = lambda _: True
     for _ in range(3):
         assert queue.healthy
@@ -376,7 +376,7 @@ async def test_an_idle_queue_finds_out_by_itself_that_the_model_works_again(
 async def test_a_device_that_hangs_while_it_is_probed_is_stalled(
     queue: EncoderQueue, stub: StubEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnwise.service.encoder.queue.PROBE_SECONDS", 0.001)
+    monkeypatch.setattr("turnwise.service.encoder.queue.TRY_SECONDS", 0.001)
     monkeypatch.setattr("turnwise.service.encoder.queue.STALLED_SECONDS", 0.0)
     stub.fails = lambda _: True
     for _ in range(3):

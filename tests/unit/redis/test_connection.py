@@ -14,7 +14,7 @@ from turnwise.service.api.services import once_a_second
 from turnwise.service.errors import StateUnavailable, Unavailable
 from turnwise.service.observe.descriptors import descriptors_left
 from turnwise.service.observe.metrics import Metrics, Result
-from turnwise.service.redis.connection import Probe, connect, read_clock, redis_errors
+from turnwise.service.redis.connection import WriteCheck, connect, read_clock, redis_errors
 from turnwise.service.settings import SettingsError
 
 pytestmark = pytest.mark.anyio
@@ -201,7 +201,7 @@ async def test_a_wrong_password_is_named(
         words = "rejects the user or the password"
         with pytest.raises(StateUnavailable, match=words), redis_errors(Metrics(), "session_write"):
             await client.ping()
-        assert not await Probe([client], Metrics(), cluster=False)()
+        assert not await WriteCheck([client], Metrics(), cluster=False)()
     (line,) = caplog.messages
     assert "invalid username-password pair" in line
     assert "secret" not in line
@@ -271,11 +271,11 @@ async def test_the_clock_of_a_cluster_is_read_in_microseconds(redis_cluster: Red
 
 
 async def test_redis_is_probed_at_most_once_a_second(redis: Redis) -> None:
-    probe = once_a_second(Probe([redis], Metrics(), cluster=False))
+    check = once_a_second(WriteCheck([redis], Metrics(), cluster=False))
     await redis.config_resetstat()
     begin = asyncio.get_running_loop().time()
-    assert all(await asyncio.gather(*(probe() for _ in range(20))))
-    assert await probe()
+    assert all(await asyncio.gather(*(check() for _ in range(20))))
+    assert await check()
     seconds = asyncio.get_running_loop().time() - begin
     assert 1 <= (await redis.info("commandstats"))["cmdstat_set"]["calls"] <= 1 + seconds
 
@@ -285,11 +285,11 @@ async def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
 ) -> None:
     caplog.set_level("INFO", "turnwise.redis")
     async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
-        probe = Probe([client], Metrics(), cluster=False)
+        check = WriteCheck([client], Metrics(), cluster=False)
         redis_server.kill()
-        assert [await probe() for _ in range(3)] == [False] * 3
+        assert [await check() for _ in range(3)] == [False] * 3
         redis_server.start()
-        assert await probe()
+        assert await check()
     failed, repaired = caplog.messages
     assert failed.startswith("Redis does not answer or rejects writes: ConnectionError: ")
     assert repaired == "Redis accepts writes again"
@@ -298,11 +298,11 @@ async def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
 async def test_a_redis_that_hangs_fails_its_probe_for_all_who_ask(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("turnwise.service.redis.connection.PROBE_TIMEOUT", 0.1)
+    monkeypatch.setattr("turnwise.service.redis.connection.CHECK_TIMEOUT", 0.1)
     async with connect(redis_server.url, cluster=False, timeout=60.0) as client:
-        probe = once_a_second(Probe([client], Metrics(), cluster=False))
+        check = once_a_second(WriteCheck([client], Metrics(), cluster=False))
         redis_server.signal(signal.SIGSTOP)
         try:
-            assert await asyncio.gather(*(probe() for _ in range(3))) == [False] * 3
+            assert await asyncio.gather(*(check() for _ in range(3))) == [False] * 3
         finally:
             redis_server.signal(signal.SIGCONT)

@@ -6,7 +6,7 @@ from tests.support.redis_server import RedisServer
 from turnwise.service.cli.doctor.pools import examine_pools
 from turnwise.service.cli.doctor.redis import examine_redis, examine_writes, read_info
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.redis.connection import Probe, Redis, connect
+from turnwise.service.redis.connection import Redis, WriteCheck, connect
 
 GOOD: dict[str, Any] = {
     "redis_version": "7.2.4",
@@ -71,7 +71,7 @@ async def test_a_user_that_may_not_ask_serves_all_the_same(redis_server: RedisSe
     redis_server.command("ACL", "SETUSER", "app", "on", ">pw", "~tw:*", "+@all", "-@dangerous")
     url = redis_server.url.replace("://", "://app:pw@")
     async with connect(url, cluster=False, timeout=5.0) as redis:
-        assert await Probe([redis], Metrics(), cluster=False)()
+        assert await WriteCheck([redis], Metrics(), cluster=False)()
         (finding,) = await examine_redis(redis, cluster=False)
         assert (finding.grade, "INFO" in finding.found) == ("warn", True)
         (finding,) = await examine_pools(redis, "of the model", pairwise=False, engine=None)

@@ -299,8 +299,8 @@ def read_settings(**given: object) -> Settings:
         SettingsError: A variable is unknown or has a wrong value; the message names each.
     """
     known = {_PREFIX + name.upper() for name in Settings.model_fields} | _OF_CLIENTS
-    if unknown := [name for name in _variables() if name.upper() not in known | _REMOVED]:
-        raise SettingsError("; ".join(_unknown(name, known) for name in unknown))
+    if unknown := [name for name in _list_variables() if name.upper() not in known | _REMOVED]:
+        raise SettingsError("; ".join(_describe_unknown(name, known) for name in unknown))
     try:
         return Settings(**given)  # type: ignore[arg-type]
     except UnreadableError as error:
@@ -308,26 +308,26 @@ def read_settings(**given: object) -> Settings:
         raise SettingsError(f"{_PREFIX}{name.upper()}: not valid JSON") from None
     except ValidationError as error:
         wrong = error.errors(include_input=False, include_url=False)
-        raise SettingsError("; ".join(map(_wrong, wrong))) from None
+        raise SettingsError("; ".join(map(_describe_error, wrong))) from None
 
 
 def ignored_variables() -> list[str]:
     """Return the variables that are set although they are no longer settings."""
-    return [name for name in _variables() if name.upper() in _REMOVED]
+    return [name for name in _list_variables() if name.upper() in _REMOVED]
 
 
-def _variables() -> list[str]:
+def _list_variables() -> list[str]:
     return sorted(name for name in os.environ if name.upper().startswith(_PREFIX))
 
 
-def _unknown(name: str, known: set[str]) -> str:
+def _describe_unknown(name: str, known: set[str]) -> str:
     # The common prefix would make any two names look alike.
     names = [known_name.removeprefix(_PREFIX) for known_name in sorted(known)]
     close = get_close_matches(name.upper().removeprefix(_PREFIX), names, n=1)
     return f"{name} is not a setting" + "".join(f"; did you mean {_PREFIX}{n}?" for n in close)
 
 
-def _wrong(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
+def _describe_error(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails
     message = message_of(error)
     if not error["loc"]:
         return message

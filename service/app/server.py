@@ -52,7 +52,7 @@ def run(settings: Settings, *, encoder_only: bool = False) -> None:
     app = create_encoder_app(settings) if encoder_only else create_app(settings)
     embedding = json.dumps({"model": model_name(settings.model), "input": "[AFTER] Hello"})
     example = ("/v1/embeddings", embedding) if encoder_only else _TURN
-    with _bound(settings.host, settings.port) as listener:
+    with _bind(settings.host, settings.port) as listener:
         uvloop.run(_serve(Server(app, settings, example), listener))
     end_tracing()
     _log.info("stopped")
@@ -144,7 +144,7 @@ def _signals(server: Server) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     """Return a socket bound to the port. The server listens on it once the app is ready."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

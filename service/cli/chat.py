@@ -38,12 +38,12 @@ def chat(
             console.print(HELP, markup=False, highlight=False)
         if goal:
             talking.hear(f"/goal {goal}")
-        for line in _lines(talking):
+        for line in _read_lines(talking):
             if not talking.hear(line):
                 break
 
 
-def _lines(talking: "Chat") -> Iterator[str]:
+def _read_lines(talking: "Chat") -> Iterator[str]:
     """Yield lines until the input ends or Ctrl-C; print lines that do not come from a keyboard."""
     keyboard = sys.stdin.isatty()
     while True:

@@ -86,7 +86,7 @@ class CachedEncoder:
             after: (n, d) their [AFTER].
         """
         keys = [_key(f"{item.role} {item.relation}\n{item.text}") for item in items]
-        known = self._recalled(keys)
+        known = self._recall(keys)
         missing = [index for index, key in enumerate(keys) if key not in known]
         estimated = await self._by_heads(after[missing], [items[index] for index in missing])
         new = {keys[index]: vector.copy() for index, vector in zip(missing, estimated, strict=True)}
@@ -107,7 +107,7 @@ class CachedEncoder:
         if priority is Priority.BULK:
             return await self._queue.encode(texts, priority, timeout)
         keys = [_key(self._encoder.prefixed(text)) for text in texts]
-        known = self._recalled(keys)
+        known = self._recall(keys)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         self._metrics.cache_hits.inc(sum(key in known for key in keys))
         end = None if timeout is None else monotonic() + timeout
@@ -121,7 +121,7 @@ class CachedEncoder:
             known |= new
         return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)
 
-    def _recalled(self, keys: Sequence[bytes]) -> dict[bytes, Float32]:
+    def _recall(self, keys: Sequence[bytes]) -> dict[bytes, Float32]:
         known = {key: self._known[key] for key in keys if key in self._known}
         self._remember(known)
         return known

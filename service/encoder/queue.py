@@ -152,7 +152,7 @@ class EncoderQueue:
             EncoderUnavailable: The remote encoder does not answer.
             Draining: The service is stopping.
         """
-        return await self._computed(self._encoder, texts, priority, timeout)
+        return await self._compute(self._encoder, texts, priority, timeout)
 
     async def score(
         self, model: Model, pairs: "Sequence[Pair]", timeout: float | None = None
@@ -167,9 +167,9 @@ class EncoderQueue:
         Raises:
             ServiceError: As `encode`.
         """
-        return (await self._computed(model, pairs, Priority.RERANK, timeout))[:, 0]
+        return (await self._compute(model, pairs, Priority.RERANK, timeout))[:, 0]
 
-    async def _computed(
+    async def _compute(
         self,
         model: Model,
         texts: "Sequence[RoleText | str | Pair]",
@@ -280,7 +280,7 @@ class EncoderQueue:
                         self._busy_since = time.monotonic()
                         self._tokenizer_wakes.notify()
                     return work
-                if self._over:  # checked after next_work, which may drop the last texts
+                if self._is_over:  # checked after next_work, which may drop the last texts
                     self._wake_all()
                     return None
                 if not self._encoder_wakes.wait(self._patience()):
@@ -295,14 +295,14 @@ class EncoderQueue:
 
     def _next_slice(self) -> TextSlice | None:
         with self._lock:
-            while not self._over:
+            while not self._is_over:
                 if self._busy_since is not None and (part := self._batcher.next_slice()):
                     return part
                 self._tokenizer_wakes.wait()
         return None
 
     @property
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         return self._stopped or (self._draining and not self._batcher.size)
 
     def _wake_all(self) -> None:
@@ -329,7 +329,7 @@ class EncoderQueue:
 
     def _running_seconds(self) -> float:
         """Return the age of the running batch; 0 if none runs, infinity if a thread has died."""
-        if self._started and not self._over and not all(t.is_alive() for t in self._threads):
+        if self._started and not self._is_over and not all(t.is_alive() for t in self._threads):
             return math.inf
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since

@@ -49,14 +49,14 @@ class BatchRunner:
     def try_model(self) -> None:
         """Run the model on one text, to find out whether it works again."""
         with suppress(Exception):  # `_forward` counts it
-            self._encoded(self._trial)
+            self._encode_tokens(self._trial)
 
     def run(self, batch: Batch) -> None:
         """Encode a batch, and answer the requests that it completes or fails."""
         now = time.monotonic()
         for request in _requests(batch):
             if not request.encoded:  # its first batch
-                self._waited(request, now - request.queued_at)
+                self._record_wait(request, now - request.queued_at)
         try:
             self._encode(batch)
         except EncoderUnavailable as error:  # no fault of a text: each alone would fail as well
@@ -68,7 +68,7 @@ class BatchRunner:
             else:
                 self._run_one_by_one(batch)
 
-    def _waited(self, request: EncodingRequest, seconds: float) -> None:
+    def _record_wait(self, request: EncodingRequest, seconds: float) -> None:
         past_span("queue", request.span, seconds)
         if request.priority.lane == "critical":  # others may wait for seconds
             self._metrics.stage_seconds.labels("queue").observe(seconds, exemplar(request.span))
@@ -93,7 +93,7 @@ class BatchRunner:
         attributes = {
             "turnwise.lane": request.priority.lane,
             "turnwise.batch.texts": len(tokens),
-            "turnwise.batch.tokens": _padded(tokens),
+            "turnwise.batch.tokens": _count_padded(tokens),
         }
         with shared_span("batch", [each.span for each in _requests(batch)], attributes):
             rows = self._forward(request.model, tokens)
@@ -111,14 +111,14 @@ class BatchRunner:
     def _forward(self, model: Model, tokens: list[Sized]) -> Float32:
         """Run a batch; the metrics and the health of the encoder do not count a re-ranker's."""
         if model is self._encoder:
-            return self._encoded(tokens)
-        return _checked(model.forward(tokens), (len(tokens), model.dimension))
+            return self._encode_tokens(tokens)
+        return _check_vectors(model.forward(tokens), (len(tokens), model.dimension))
 
-    def _encoded(self, tokens: list[Sized]) -> Float32:
+    def _encode_tokens(self, tokens: list[Sized]) -> Float32:
         try:
             with self._metrics.stage("encode"):
                 vectors = self._encoder.forward(tokens)
-            _checked(vectors, (len(tokens), self._encoder.dimension))
+            _check_vectors(vectors, (len(tokens), self._encoder.dimension))
         except TextError:
             if tokens is self._trial:  # it rejects every text
                 self._failures += 1
@@ -129,7 +129,7 @@ class BatchRunner:
             raise
         self._failures = 0
         self._metrics.batch_texts.observe(len(tokens))
-        self._metrics.batch_tokens.observe(_padded(tokens))
+        self._metrics.batch_tokens.observe(_count_padded(tokens))
         return vectors
 
 
@@ -137,10 +137,10 @@ def fail(request: EncodingRequest, error: Exception) -> None:
     """Log an error, and answer the request with it."""
     request.failed = True
     # A copy, because the other thread may have entered the context.
-    settle(request, request.context.copy().run(_logged, request, error))
+    settle(request, request.context.copy().run(_log_failure, request, error))
 
 
-def _logged(request: EncodingRequest, error: Exception) -> ServiceError:
+def _log_failure(request: EncodingRequest, error: Exception) -> ServiceError:
     """Log an error; return the one that answers the request."""
     if isinstance(error, EncoderUnavailable):
         _log.warning("the remote encoder failed: %s", error)
@@ -171,12 +171,12 @@ def _requests(batch: Batch) -> list[EncodingRequest]:
     return list(dict.fromkeys(text.request for text in batch))
 
 
-def _padded(tokens: list[Sized]) -> int:
+def _count_padded(tokens: list[Sized]) -> int:
     """Return the number of tokens of a batch, padding included."""
     return len(tokens) * max(map(len, tokens))
 
 
-def _checked(vectors: Float32, shape: tuple[int, int]) -> Float32:
+def _check_vectors(vectors: Float32, shape: tuple[int, int]) -> Float32:
     if vectors.shape != shape:
         raise ValueError(f"the model returned vectors of shape {vectors.shape}, not {shape}")
     if not np.isfinite(vectors).all():  # float16 can overflow

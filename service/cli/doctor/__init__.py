@@ -43,7 +43,7 @@ def doctor(
     from turnwise.service.cli.doctor.examine import examine  # noqa: PLC0415 - loads torch
     from turnwise.service.settings import SettingsError, read_settings  # noqa: PLC0415
 
-    async def examined(doing: Callable[[str], None]) -> list[Finding]:
+    async def collect(doing: Callable[[str], None]) -> list[Finding]:
         try:
             settings = read_settings()
         except SettingsError as error:
@@ -52,7 +52,7 @@ def doctor(
 
     console = Console()
     with console.status("reading the settings") as status:
-        findings = asyncio.run(examined(status.update))
+        findings = asyncio.run(collect(status.update))
     failed = sum(finding.grade == "fail" for finding in findings)
     if as_json:
         found = {"serves": not failed, "checks": [asdict(finding) for finding in findings]}

@@ -38,23 +38,23 @@ async def examine(settings: Settings, doing: Callable[[str], None]) -> AsyncIter
     for finding in examine_settings(settings):
         yield finding
     doing("loading the model")
-    encoder, finding = await asyncio.to_thread(_model, settings)
+    encoder, finding = await asyncio.to_thread(_examine_model, settings)
     yield finding
     if encoder and encoder.device != REMOTE:
         yield examine_device(encoder.device)
     doing("asking Redis")
-    async for finding in _state(settings, encoder):
+    async for finding in _examine_redis_and_pools(settings, encoder):
         yield finding
     doing("looking at the port")
     fingerprint = encoder.fingerprint if encoder else None
     yield await asyncio.to_thread(examine_port, settings, fingerprint)
 
 
-def _model(settings: Settings) -> tuple[Encoder | None, Finding]:
+def _examine_model(settings: Settings) -> tuple[Encoder | None, Finding]:
     where = "TURNWISE_ENCODER_URL" if settings.encoder_url else "TURNWISE_DEVICE"
     try:
         with ExitStack() as stack:
-            encoder = _encoder(settings, stack)
+            encoder = _load_encoder(settings, stack)
             seconds = []
             for _ in range(6):
                 begin = perf_counter()
@@ -73,7 +73,7 @@ def _model(settings: Settings) -> tuple[Encoder | None, Finding]:
     return encoder, Finding("model", "ok", found)
 
 
-def _encoder(settings: Settings, stack: ExitStack) -> Encoder:
+def _load_encoder(settings: Settings, stack: ExitStack) -> Encoder:
     """Return the encoder; a remote one computes what the card of the model states."""
     if settings.encoder_url is None:
         return load_encoder(settings, settings.model)
@@ -83,10 +83,12 @@ def _encoder(settings: Settings, stack: ExitStack) -> Encoder:
     return encoder
 
 
-async def _state(settings: Settings, encoder: Encoder | None) -> AsyncIterator[Finding]:
+async def _examine_redis_and_pools(
+    settings: Settings, encoder: Encoder | None
+) -> AsyncIterator[Finding]:
     async with AsyncExitStack() as stack:
         try:
-            url = settings.redis_url or await _private(settings.redis_folder, stack)
+            url = settings.redis_url or await _start_private_redis(settings.redis_folder, stack)
         except PrivateRedisError as error:
             yield Finding("redis", "fail", str(error), "set TURNWISE_REDIS_URL to a Redis")
             return
@@ -121,7 +123,7 @@ async def _state(settings: Settings, encoder: Encoder | None) -> AsyncIterator[F
                 yield finding
 
 
-async def _private(folder: Path, stack: AsyncExitStack) -> str | None:
+async def _start_private_redis(folder: Path, stack: AsyncExitStack) -> str | None:
     """Return the URL of the private Redis, started if it has data; None if it has none."""
     server_program()
     if not (folder / "appendonly.aof").exists():

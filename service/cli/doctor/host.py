@@ -29,18 +29,18 @@ def examine_settings(settings: Settings) -> Iterator[Finding]:
     if ignored := ignored_variables():
         found = f"{', '.join(ignored)}: ignored, no longer settings"
         yield Finding("variables", "warn", found, "unset them")
-    yield _exposure(settings)
-    yield _folder(settings.data_dir, private_redis=settings.redis_url is None)
+    yield _examine_access(settings)
+    yield _examine_data_folder(settings.data_dir, private_redis=settings.redis_url is None)
     if settings.default_pool:
-        yield _default_pool(settings.default_pool)
+        yield _examine_default_pool(settings.default_pool)
     for subject, folder in (("pairwise", settings.pairwise), ("reranker", settings.reranker)):
         if folder:
-            yield _model_folder(subject, folder)
+            yield _examine_model_folder(subject, folder)
     if settings.journal:
-        yield _journal(settings.journal, settings.redact)
+        yield _examine_journal(settings.journal, settings.redact)
     if settings.tracing:
-        yield _traces()
-    yield _threads(settings.search_threads)
+        yield _examine_traces()
+    yield _examine_threads(settings.search_threads)
 
 
 def examine_device(device: str) -> Finding:
@@ -66,7 +66,7 @@ def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
         fingerprint: The fingerprint of the settings' model, or None if it does not load.
     """
     subject = f"port {settings.port}"
-    if (refused := _refused(settings.host, settings.port)) is None:
+    if (refused := _try_to_bind(settings.host, settings.port)) is None:
         return Finding(subject, "ok", "free")
     if refused.errno != errno.EADDRINUSE:
         found = f"cannot listen on {settings.host}: {refused.strerror}"
@@ -89,7 +89,7 @@ def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
     return Finding(subject, "ok", f"a service {version.version}, ready")
 
 
-def _exposure(settings: Settings) -> Finding:
+def _examine_access(settings: Settings) -> Finding:
     if settings.keyed:
         try:
             keys = ApiKeys(settings, Metrics()).current or ()
@@ -102,7 +102,7 @@ def _exposure(settings: Settings) -> Finding:
     return Finding("access", "warn", f"open to anybody who reaches {settings.host}", advice)
 
 
-def _folder(folder: Path, *, private_redis: bool) -> Finding:
+def _examine_data_folder(folder: Path, *, private_redis: bool) -> Finding:
     there = find_nearest(folder)
     if not is_writable(there):
         found = f"{there} is not writable"
@@ -118,7 +118,7 @@ def _folder(folder: Path, *, private_redis: bool) -> Finding:
     return Finding("data folder", "ok", found)
 
 
-def _default_pool(file: Path) -> Finding:
+def _examine_default_pool(file: Path) -> Finding:
     try:
         count = len(read_candidates(file))
     except DataError as error:
@@ -126,14 +126,14 @@ def _default_pool(file: Path) -> Finding:
     return Finding("default pool", "ok", f"{count} candidates in {file}")
 
 
-def _model_folder(subject: str, folder: Path) -> Finding:
+def _examine_model_folder(subject: str, folder: Path) -> Finding:
     if folder.is_dir():
         return Finding(subject, "ok", str(folder))
     advice = f"correct or unset TURNWISE_{subject.upper()}"
     return Finding(subject, "fail", f"folder {folder} does not exist", advice)
 
 
-def _journal(folder: Path, redact: str | None) -> Finding:
+def _examine_journal(folder: Path, redact: str | None) -> Finding:
     if not is_writable(find_nearest(folder)):
         advice = "set TURNWISE_JOURNAL to another folder"
         return Finding("journal", "fail", f"{folder} is not writable", advice)
@@ -144,7 +144,7 @@ def _journal(folder: Path, redact: str | None) -> Finding:
     return Finding("journal", "ok", f"{folder}, {'redacted' if hook else 'not redacted'}")
 
 
-def _traces() -> Finding:
+def _examine_traces() -> Finding:
     try:
         url = urlsplit(trace_endpoint())
         where = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
@@ -158,7 +158,7 @@ def _traces() -> Finding:
     return Finding("traces", "ok", f"sent to {url.geturl()}")
 
 
-def _threads(search: int) -> Finding:
+def _examine_threads(search: int) -> Finding:
     cores = usable_cores()
     found = f"{cores} cores, {search} to search a pool"
     if search > cores:
@@ -166,7 +166,7 @@ def _threads(search: int) -> Finding:
     return Finding("threads", "ok", found)
 
 
-def _refused(host: str, port: int) -> OSError | None:
+def _try_to_bind(host: str, port: int) -> OSError | None:
     """Return the error of binding to a port, or None if it is free."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -56,16 +56,16 @@ def read_info(name: str, info: Info) -> Iterator[Finding]:
         name: The name of the server.
         info: The fields of INFO, as the client returns them.
     """
-    yield _version(name, info)
-    yield _role(f"{name} role", info)
-    yield _eviction(f"{name} eviction", info)
-    yield _persistence(f"{name} persistence", info)
-    yield _memory(f"{name} memory", info)
+    yield _examine_version(name, info)
+    yield _examine_role(f"{name} role", info)
+    yield _examine_eviction(f"{name} eviction", info)
+    yield _examine_persistence(f"{name} persistence", info)
+    yield _examine_memory(f"{name} memory", info)
     if info.get("connected_slaves"):
-        yield _failover(f"{name} failover", info)
+        yield _examine_failover(f"{name} failover", info)
 
 
-def _version(name: str, info: Info) -> Finding:
+def _examine_version(name: str, info: Info) -> Finding:
     version = str(info["redis_version"])
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
         return Finding(name, "fail", f"version {version}", "use Redis 6.2 or newer")
@@ -73,13 +73,13 @@ def _version(name: str, info: Info) -> Finding:
     return Finding(name, "ok", f"Valkey {own}" if own else f"version {version}")
 
 
-def _role(subject: str, info: Info) -> Finding:
+def _examine_role(subject: str, info: Info) -> Finding:
     if info.get("role", "master") == "master":
         return Finding(subject, "ok", "accepts writes")
     return Finding(subject, "fail", "a replica, which rejects writes", "set the URL of its primary")
 
 
-def _eviction(subject: str, info: Info) -> Finding:
+def _examine_eviction(subject: str, info: Info) -> Finding:
     policy = info.get("maxmemory_policy", "unknown")
     if policy == "noeviction":
         return Finding(subject, "ok", "never")
@@ -88,14 +88,14 @@ def _eviction(subject: str, info: Info) -> Finding:
     return Finding(subject, "fail" if drops else "warn", policy, advice)
 
 
-def _failover(subject: str, info: Info) -> Finding:
+def _examine_failover(subject: str, info: Info) -> Finding:
     if "min_slaves_good_slaves" in info:
         return Finding(subject, "ok", "a primary cut off from its replicas rejects writes")
     advice = "with two or more replicas, CONFIG SET min-replicas-to-write 1"
     return Finding(subject, "warn", "a primary cut off from its replicas loses turns", advice)
 
 
-def _persistence(subject: str, info: Info) -> Finding:
+def _examine_persistence(subject: str, info: Info) -> Finding:
     for field in ("aof_last_write_status", "rdb_last_bgsave_status"):
         if info.get(field, "ok") != "ok":
             advice = "check its log and its disk; it may reject writes"
@@ -106,7 +106,7 @@ def _persistence(subject: str, info: Info) -> Finding:
     return Finding(subject, "warn", "no append-only file: a restart loses data", advice)
 
 
-def _memory(subject: str, info: Info) -> Finding:
+def _examine_memory(subject: str, info: Info) -> Finding:
     used = info["used_memory"]
     most = info.get("maxmemory", 0)
     found = f"{used / 2**20:.0f} MB used" + (f" of {most / 2**20:.0f}" if most else "")

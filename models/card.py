@@ -1,6 +1,6 @@
 """A model's name and card: the parts of a model that need neither its weights nor torch.
 
-Training writes the card (`training/run.py`); `turnwise card` writes that of a model from elsewhere.
+Training writes the card (`training/run.py`); `turnwise card` writes it for any other model.
 """
 
 import json
@@ -62,7 +62,7 @@ class EncoderFacts:
             raise ValueError(f"expected probes with {length} numbers each")
 
     def differs(self, vectors: Float32, tolerance: float = TOLERANCE) -> bool:
-        """Return whether the vectors (n, d) of the n probes are those of another encoder."""
+        """Return whether the vectors (n, d) of the n probes come from another encoder."""
         stated = np.array([probe.vector for probe in self.probes], np.float32)
         difference = np.abs(vectors[:, : stated.shape[1]] - stated)
         return not bool((difference <= tolerance / self.dimension**0.5).all())

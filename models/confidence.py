@@ -2,7 +2,7 @@
 
 The scores that a query Q has over a pool are roughly normal: their mean is Q · m and their variance
 Q' S Q, with the mean vector m and the covariance S of the pool's vectors. The score of a right
-candidate is far above the mean. So is that of the best of many wrong ones, hence the size of the
+candidate is far above the mean. The best of many wrong ones is far above it too, so the size of the
 pool counts. `features` measures how far the first candidate is above the others, and a logistic
 regression on the features, the calibration, turns that into a probability.
 """
@@ -154,7 +154,8 @@ def held_out(
     Args:
         features: (n, k) of n answers.
         right: (n,) whether the first candidate was right.
-        groups: (n,) numbers; answers with the same number, as those of a dialogue, share a fold.
+        groups: (n,) numbers; answers with the same number, such as the answers of a dialogue, share
+            a fold.
         prior: As in `regress`.
 
     Returns:
@@ -177,7 +178,7 @@ def rescaled(confidence: Values, slope: float, offset: float) -> Float64:
 
 
 def logits(confidence: Values) -> Float64:
-    """Return the logits of confidences; those of 0 and 1, which have none, are cut to be finite."""
+    """Return the logits of confidences; 0 and 1, which have none, are clipped first."""
     kept = np.clip(confidence, _LEAST, 1 - _LEAST)
     return np.asarray(np.log(kept) - np.log1p(-kept))
 
@@ -187,7 +188,8 @@ def regress(features: Float64, right: NDArray[np.bool_], prior: Prior | None = N
 
     Args:
         features: (n, k) of n answers.
-        right: (n,) whether the first candidate was right; without a prior some are, some are not.
+        right: (n,) whether the first candidate was right; without a prior, some must be right and
+            some wrong.
         prior: Coefficients to stay near; None for a slight preference of small ones.
     """
     from scipy.optimize import minimize  # type: ignore[import-untyped] # noqa: PLC0415
@@ -210,5 +212,5 @@ def regress(features: Float64, right: NDArray[np.bool_], prior: Prior | None = N
 
 
 def _expit(logit: Values) -> Float64:
-    """Return 1 / (1 + e^-logit), whose exponential overflows for no logit."""
+    """Return 1 / (1 + e^-logit), without overflow for any logit."""
     return np.asarray(np.exp(-np.logaddexp(0, -np.asarray(logit))), np.float64)

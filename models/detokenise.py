@@ -1,4 +1,4 @@
-"""Converts texts between natural spelling and that of tokenised corpora ("I don ' t know .").
+"""Converts texts between natural spelling and the one of tokenised corpora ("I don ' t know .").
 
 `detokenise` turns the second into the first and `tokenise` the first into the second, so that
 training can use both. Numbers (3.5, 5:30), hyphens, addresses and the stops inside abbreviations

@@ -89,7 +89,7 @@ def first_error(error: "ValidationError") -> str:
 
 
 def message_of(error: Mapping[str, object]) -> str:
-    """Return what one of pydantic's errors says; that of a validator says it in our words."""
+    """Return the message of an error of pydantic; our validators word their own."""
     return str(error["msg"]).removeprefix("Value error, ")
 
 

@@ -1,8 +1,8 @@
 """The confidence of an answer from a pool with examples.
 
-A first candidate may owe its place to an example. Its fused score then stands far out of the reply
-scores, and the confidence of `models.confidence`, which knows replies alone, needs a correction: a
-logistic regression on its logit and on the cosine of the example. Pools without examples need none.
+A first candidate may owe its place to an example. Its fused score is then far above the reply
+scores. `models.confidence` knows only replies, so its confidence needs a correction: a logistic
+regression on its logit and on the cosine of the example. Pools without examples need none.
 """
 
 from dataclasses import dataclass, field

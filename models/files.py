@@ -43,7 +43,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 def create_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder to fill, which is named `folder` when the block succeeds.
 
-    Whoever may read the folder may read its files.
+    Everybody who may read the folder may read its files.
 
     Raises:
         OSError: The folder cannot be written, or `folder` exists by then and is not empty.

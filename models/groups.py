@@ -7,8 +7,8 @@ def best_wordings(groups: Iterable[Hashable | None]) -> list[int]:
     """Return the indices of the best candidate of each group, best first.
 
     Args:
-        groups: The groups of candidates, from the best to the worst. A candidate whose group is
-            None is an answer of its own.
+        groups: The group of each candidate, from the best candidate to the worst; None for an
+            answer of its own.
     """
     kept: list[int] = []
     seen: set[Hashable] = set()

@@ -55,7 +55,7 @@ def check_weights(name: str | Path, folder: str | Path) -> None:
 def check_prompts(name: str | Path, file: Path | None) -> None:
     """Check that a model of sentence-transformers has no default prompt.
 
-    Its own vectors are those of texts with the prompt, which no role of ours adds.
+    The model was trained on texts with the prompt, which no role of ours adds.
 
     Args:
         name: The model, for error messages.

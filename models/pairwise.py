@@ -134,7 +134,7 @@ class PairwiseModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of encoder and projectors: equal where vectors compare."""
+        """Digest of encoder and projectors; equal if vectors compare."""
         return digest(self.encoder.fingerprint, self.projectors.state_dict())
 
     def embed(self, texts: Sequence[str]) -> Float32:

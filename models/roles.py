@@ -1,8 +1,8 @@
 """Roles, relations and kinds of encoder, and the prefix that each puts before a text.
 
 The prefixes are those of the public CCL and C3L checkpoints, so that these load unchanged. An
-encoder with heads reads a text with one of two of them, and computes the other roles from that
-(`head_arrays.py`).
+encoder with heads reads a text with one of two prefixes, and computes the other roles from its
+vector (`head_arrays.py`).
 """
 
 import re
@@ -148,7 +148,7 @@ def context_inputs(said: Iterable[Utterance], role: Role, target_speaker: str) -
 
 
 def read_as(role: Role) -> tuple[Role, Relation | None]:
-    """Return the role and the relation with whose prefix an encoder with heads reads a text.
+    """Return the role and the relation whose prefix an encoder with heads adds to a text.
 
     It reads context utterances as [B2] of another speaker, which is the newest utterance of most
     requests, and candidates as [AFTER]. Heads compute all other roles, so these two are exact.

@@ -264,7 +264,7 @@ class Aggregation:
         return self.last_rows if self.name == "last_rows" else None
 
     def query(self, first: Float32, second: Float32) -> Float32:
-        """Return the running query (d,). MaxSim retrieves its short list with that of the mean."""
+        """Return the running query (d,). For MaxSim it is the one of `mean`."""
         # One row more than are summed, since the oldest row counts only if it is alone.
         start = 0 if self.summed is None else max(0, len(second) - self.summed - 1)
         newest = rows(first, second[start:], start)

@@ -70,7 +70,7 @@ class EightBitLinear(nn.Linear):
 
 
 def simulate(model: SentenceTransformer, tokens: Iterable[list[int]]) -> None:
-    """Let a model compute in 8 bits, also one that does already, with new scales.
+    """Let a model compute in 8 bits; one that already does gets new scales.
 
     Args:
         model: The encoder.

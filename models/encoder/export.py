@@ -33,7 +33,7 @@ VERSION = "fused-1"
 """Version of the exported graph: change it when `export` writes another graph for a model."""
 
 _OPSET = 18
-"""The newest opset whose attention the fusions know; fused, it beats the operator of opset 23."""
+"""The newest opset with attention that can be fused, which beats the operator of opset 23."""
 
 _WEIGHTS = "model.safetensors"
 _TYPES = {

@@ -164,7 +164,7 @@ class UtteranceEncoder:
 
     @property
     def facts(self) -> EncoderFacts:
-        """What the card states for services whose encoder another process runs."""
+        """The facts in the card, for services that call the encoder in another process."""
         texts = [self.prefixed(item) for item in _STATED]
         vectors = self._encode(texts)[:, :PROBED].astype(np.float64).round(5).tolist()
         probes = [Probe(text, vector) for text, vector in zip(texts, vectors, strict=True)]
@@ -177,7 +177,7 @@ class UtteranceEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of weights, heads, vocabulary, pooling and kind: equal where vectors compare."""
+        """Digest of weights, heads, vocabulary, pooling and kind; equal if vectors compare."""
         vocabulary = json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True)
         heads = self.heads.state_dict(prefix="heads.") if self.heads else {}
         seed = self.kind + vocabulary + _settings(self.model)

@@ -182,7 +182,7 @@ def split_half_reliability(answers: Sequence[Answer], seed: int) -> float | None
 
 
 def spearman_brown(half: float) -> float | None:
-    """Return the reliability of the whole from that of a half, 2r / (1 + r).
+    """Return the reliability of all answers from the reliability r of half, 2r / (1 + r).
 
     Returns:
         None if the halves are each other's reverse, r = -1: then their sum does not vary.

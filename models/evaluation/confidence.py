@@ -36,7 +36,7 @@ SIZES = (20, 1_000, 100_000)
 CONTEXTS = 2_000
 """Contexts that are measured, about: whole dialogues are drawn until there are so many."""
 COVERAGES = range(10, 101, 10)
-"""Percentages of the answers, the most confident ones, whose risk is reported."""
+"""The risk is reported for these percentages of the answers, the most confident ones."""
 _BLOCK = 64
 """Contexts that are scored against all texts at once."""
 

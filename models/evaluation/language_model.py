@@ -159,8 +159,8 @@ class LanguageModel:
     ) -> tuple[Float64, Float64]:
         """Return the log-probability (n,) of each answer after its prompt, and its tokens (n,).
 
-        A space separates the two. Where their tokens together differ from those of the prompt
-        alone, the difference counts to the answer. A prompt that is too long loses its start.
+        A space separates the two. If the tokens of both together differ from the prompt's own
+        tokens, the difference counts to the answer. A prompt that is too long loses its start.
         """
         texts = list(zip(prompts, answers, strict=True))
         tokens = [self._tokens(f"{prompt} {answer}") for prompt, answer in texts]

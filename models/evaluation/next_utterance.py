@@ -83,7 +83,7 @@ def _row(name: str, system: System, split: Split) -> Row:
 
 
 def _ranks_among_length(system: System, split: Split) -> Ranks:
-    """Return the rank (N,) of each context's target among those of contexts of its length."""
+    """Return the rank (N,) of each target among the targets of contexts of equal length."""
     groups = [np.flatnonzero(split.lengths == h) for h in np.unique(split.lengths)]
     of_true = Ranks.joined(
         _ranks(system, contexts, split.true[contexts], np.arange(len(contexts)))

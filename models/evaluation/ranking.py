@@ -66,7 +66,7 @@ class RankingExample:
 
     Attributes:
         context: The utterances before the reply, oldest first.
-        speaker: The one who would say the candidates.
+        speaker: The speaker of the candidates.
         candidates: Texts.
         labels: For each candidate 1 if it is right, else 0.
         dialogue_id: The id of the dialogue, if it is known.

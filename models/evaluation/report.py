@@ -260,7 +260,7 @@ class Line(NamedTuple):
 
 
 def figure_height(lines: Sequence[Line], least: float) -> float:
-    """Return the inches of a figure whose axes are as high as the legend next to them."""
+    """Return the size in inches of a figure with axes as high as the legend next to them."""
     return max(least, _LEGEND_INCHES * (len(lines) + 1))
 
 

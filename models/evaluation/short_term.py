@@ -130,10 +130,10 @@ def retrieved_replies(
 ) -> Propose:
     """Propose hard negatives: the utterances of other dialogues that score best for a context.
 
-    The score is the dot product with the sum of the context's vectors: CCL's own, and of a triple
-    encoder the bi-encoder's Σ b2_i, not the mixtures of C3L eq. 3. Every candidate is a plausible
-    reply, so that only the goal distinguishes them. Utterances of the context's own dialogue are
-    left out, the true reply with them.
+    The score is the dot product with the sum of the context's vectors: for CCL its own sum, for a
+    triple encoder the bi-encoder's Σ b2_i, not the mixtures of C3L eq. 3. Every candidate is a
+    plausible reply, so that only the goal distinguishes them. Utterances of the context's own
+    dialogue are left out, the true reply with them.
     """
     dialogues = list(dialogues)
     pool = list(dict.fromkeys(said.text for d in dialogues for said in d.utterances))
@@ -241,8 +241,8 @@ def goal_systems(
 ) -> list[System]:
     """Return the systems of an encoder that score toward the goal.
 
-    Those are cos(candidate, goal), and for an encoder with pairs C3L eq. 4 as well. They score the
-    candidates of an example alone.
+    They are cos(candidate, goal) and, for an encoder with pairs, C3L eq. 4. They score only the
+    candidates of an example.
     """
     paired = encoder.kind.paired
     pool = data.split.pool

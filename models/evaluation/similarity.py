@@ -103,7 +103,8 @@ def read_pairs(paths: Sequence[str | Path], limit: int | None = None) -> list[Pa
 
     A line is `{"context": [...], "sentence1", "sentence2", "score", "domain"?}`. An utterance of
     the context, which may be empty, is a text or `{"speaker", "text"}`; where speakers are not
-    given, they alternate. The other speaker says the sentences, not that of the last utterance.
+    given, they alternate. The speaker of the last utterance does not say the sentences; the other
+    one does.
 
     Raises:
         DataError: A file cannot be read or does not hold such pairs, or there is none.
@@ -248,11 +249,11 @@ def word_overlap(data: Comparisons) -> System:
 
 
 def cosine_systems(model: UtteranceEncoder | PairwiseModel, data: Comparisons) -> list[System]:
-    """Return the cosines of a model's vectors; those that read a context only if there is one.
+    """Return the cosines of a model's vectors, in context only if there is a context.
 
     - single: of the text alone; of the context and the text joined to one text.
-    - curved: as candidates, a; as utterances, b, said by the other of the speaker who answers; in
-      context, of mean_i b_i + b.
+    - curved: as candidates, a; as utterances, b, said by another speaker than the one who answers;
+      in context, of mean_i b_i + b.
     - with pairs: as candidates, a; as utterances, b2; in context, of the rows that they would add
       to the running query, Σ_i (b1_i + b2)/‖b1_i + b2‖: two utterances are alike in a context as
       far as they move the next reply alike.
@@ -279,7 +280,7 @@ def language_model_systems(
     Args:
         model: The model.
         prompts: One for each example.
-        data: The examples, whose own candidates alone can be scored.
+        data: The examples; only their own candidates can be scored.
     """
 
     def likely(examples: Sequence[int]) -> tuple[Float64, Float64]:
@@ -426,7 +427,7 @@ def _unit(vectors: Float32) -> Float32:
 
 
 def _answerer(said: Context) -> str:
-    """Return who would speak next: the last speaker before, or someone else."""
+    """Return who answers the target: the speaker of the last utterance, or anybody else."""
     return said.utterances[-1].speaker if said.utterances else f"not {said.target.speaker}"
 
 

@@ -42,10 +42,10 @@ class PairTokens:
 class CrossEncoder:
     """Scores candidates by a sequence classifier that sentence-transformers loads.
 
-    A classifier with one output scores with it, one of two classes with the difference of the
-    second and the first. A tokenizer with a separator of its own, such as BERT's, gets the
+    The score is the output of a classifier with one output, or the second output minus the first of
+    a classifier with two classes. A tokenizer with a separator of its own, such as BERT's, gets the
     utterances joined by spaces and the candidate as the second text. A tokenizer without one, such
-    as that of DialogRPT's GPT-2, gets an end-of-text token after every utterance.
+    as DialogRPT's GPT-2, gets an end-of-text token after every utterance.
 
     The service calls `tokenize` and `forward`, evaluations call `scores`, which does both.
 
@@ -60,8 +60,8 @@ class CrossEncoder:
         """Load a folder or a hub name.
 
         Raises:
-            ModelError: The model cannot be loaded, has no trained classifier, or one of more than
-                two classes; it reads messages of a chat, or its tokenizer is in Python.
+            ModelError: The model cannot be loaded, has no trained classifier or one of more than
+                two classes, reads chat messages, or has a tokenizer in Python.
         """
         self.name = model_name(name)
         self._model = _load(str(name), device)
@@ -121,7 +121,7 @@ class CrossEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of weights, vocabulary and settings: equal where scores are."""
+        """Digest of weights, vocabulary and settings; equal if scores are equal."""
         vocabulary = json.dumps(self._model.tokenizer.get_vocab(), sort_keys=True)
         return digest(f"{vocabulary}{self._model}{self._typed}", self._model.state_dict())
 

@@ -20,7 +20,7 @@ TOKEN_WORDS = {
     "[E]": "me",
     "[O]": "you",
 }
-"""The word whose vector a special token starts with."""
+"""The word that a special token starts with: it gets the word's vector."""
 
 
 def load_base(config: EncoderConfig) -> SentenceTransformer:

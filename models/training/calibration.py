@@ -30,8 +30,8 @@ def calibrate(folder: Path, config: Config, find: Find) -> None:
     """Fit the confidence of a trained encoder on validation dialogues, and write it to its card.
 
     Each validation file has pools of its own texts. Texts of the training corpora fill large pools.
-    The card gets no calibration without validation files, where no first candidate is right, and
-    for MaxSim, which orders a short list by other scores than those of the search.
+    The card gets no calibration if there are no validation files or no first candidate is right. It
+    gets none for MaxSim either, which orders a short list by other scores than the search.
 
     Args:
         folder: The folder of the model; a re-ranker has no confidence.
@@ -72,8 +72,8 @@ def search_answers(
 def fit_calibration(answers: Answers) -> Calibration | None:
     """Return the calibration of answers, with its figures; None where none, or all, are right.
 
-    The figures are those of confidences by calibrations that were fitted on other dialogues, so
-    that a single dialogue has none.
+    The figures are cross-validated: the calibration of each confidence was fitted on other
+    dialogues. So a single dialogue has no figures.
     """
     if answers.right.all() or not answers.right.any():
         return None

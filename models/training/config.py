@@ -43,7 +43,7 @@ _IN_TOML = {
     "model_type": "must be a table: {...}",
     "dataclass_type": "must be a table: {...}",
 }
-"""What pydantic's errors mean in a file of TOML."""
+"""The meaning of pydantic's errors in a TOML file."""
 RENAMED = {"views": "windows", "batch_views": "batch_windows"}
 """Fields of earlier versions that have another name now; the old names still work."""
 
@@ -102,7 +102,7 @@ class Validation(Section):
 
     paths: tuple[NonEmpty, ...] = ()
     dialogues: PositiveInt = 300
-    """Drawn from each file. A dialogue that validates is not trained on, in whatever file it is."""
+    """Drawn from each file. A dialogue that validates is not trained on, whatever file it is in."""
     every: PositiveInt = 200
     """Steps between validations; a checkpoint is written with each."""
 
@@ -111,7 +111,7 @@ class Answers(Section):
     """Answers with questions, on which the fusion and the confidence with examples are fitted."""
 
     pools: tuple[NonEmpty, ...] = ()
-    """Files, a pool each, of which there are none or at least two; the first is of small talk."""
+    """Files, one for each pool: none, or at least two. The first holds small talk."""
     outside: tuple[NonEmpty, ...] = ()
     """Files of questions that no answer fits."""
 
@@ -186,7 +186,7 @@ class EncoderConfig(RunConfig):
     base: NonEmpty
     """A folder or a hub name. A later stage starts from the model of the stage before it."""
     depth: PositiveInt | None = None
-    """Layers of the transformer: so many of the base's, evenly spread; all if left out."""
+    """How many of the base's layers to keep, evenly spread; all if left out."""
     layers: NonNegativeInt | None = None
     """Last layers of the transformer that learn; embeddings and the rest stay. All learn if left
     out; with 0 only the heads."""

@@ -29,7 +29,7 @@ Corpora = Sequence[tuple[Sequence[T], int | None]]
 """The items of each corpus, and how many of them an epoch sees; None for all."""
 
 Validating = Collection[tuple[Utterance, ...]]
-"""What the validation dialogues say. A dialogue that says the same is not trained on."""
+"""The texts of the validation dialogues. A dialogue with the same texts is not trained on."""
 
 OWN_CORPORA = Path(__file__).parent / "data"
 """The folder of the corpora that were written for this project and come with it."""
@@ -165,7 +165,7 @@ def validation_dialogues(
 
 
 def validation_utterances(validation: Validation, find: Find) -> Validating:
-    """Return what the dialogues that `validation_dialogues` draws say."""
+    """Return the texts of the dialogues that `validation_dialogues` draws."""
     files = validation_dialogues(validation, find, 0)
     return frozenset(d.utterances for d in chain.from_iterable(files.values()))
 
@@ -219,7 +219,7 @@ def read_pairs(
         find: Finds its files.
         turns: Utterances of a context at most.
         is_truncated: Whether a text is longer than the model reads.
-        validating: What the validation dialogues say.
+        validating: The texts of the validation dialogues.
 
     Raises:
         DataError: The file is malformed, or all its responses are the same.
@@ -286,7 +286,7 @@ def draw_batches(
 
 
 def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
-    """Return the generator that draws an epoch's batches, unlike that of any step."""
+    """Return the generator that draws an epoch's batches; no step has the same seed."""
     return np.random.default_rng([seed, 2**32 - 1, epoch])
 
 

@@ -198,7 +198,7 @@ def fit_example_confidence(found: Sequence[Firsts], plain: Sequence[Float64]) ->
 
 
 def with_questions_of_others(pools: Sequence[EncodedAnswers]) -> list[EncodedAnswers]:
-    """Return pools for which a question of each answer of the others is one outside, too."""
+    """Return pools that also take a question of each answer of the others as one outside."""
     asked = [np.stack([questions[0] for questions in pool.questions]) for pool in pools]
     return [
         replace(pool, outside=np.concatenate([pool.outside, *asked[:index], *asked[index + 1 :]]))
@@ -207,7 +207,7 @@ def with_questions_of_others(pools: Sequence[EncodedAnswers]) -> list[EncodedAns
 
 
 def with_stray_replies(pool: EncodedAnswers, others: Sequence[EncodedAnswers]) -> EncodedAnswers:
-    """Return a pool with replies of others in place of the share `STRAY` of its own."""
+    """Return a pool in which the share `STRAY` of the replies comes from other pools."""
     rng = np.random.default_rng(0)
     strays = np.concatenate([other.replies for other in others])
     count = min(round(STRAY * len(pool.replies)), len(strays))

@@ -87,7 +87,7 @@ class ValidationSplit:
 def encoder_validator(
     config: EncoderConfig, find: Find
 ) -> Callable[[UtteranceEncoder], dict[str, float]]:
-    """Return a function that measures an encoder: means over the files, then those of each file.
+    """Return a function that measures an encoder: means over the files, then the metrics of each.
 
     Without files there are no metrics.
 

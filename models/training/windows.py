@@ -294,7 +294,7 @@ def triple_examples(
 
 
 class _Draw:
-    """Draws random turns of other dialogues than that of a window.
+    """Draws random turns of dialogues other than the window's.
 
     Attributes:
         has_other_dialogues: Whether the batch has more than one dialogue.

@@ -2,7 +2,7 @@
 
 `from turnwise import Client` gives the client; it loads when it is first used. `turnwise.service`
 is the service, the client and the command line, and `turnwise.models` the science behind them.
-Both folders stand at the top of the repository, and this package links to them.
+Both folders are at the top of the repository, and this package links to them.
 """
 
 from typing import TYPE_CHECKING

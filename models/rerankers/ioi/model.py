@@ -78,7 +78,7 @@ class IoI:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of network and vocabulary: equal where scores are."""
+        """Digest of network and vocabulary; equal if scores are equal."""
         sizes = self.network.sizes
         # This order of names is part of every fingerprint that a service ever stored.
         names = ("vocabulary", *Shape.model_fields)

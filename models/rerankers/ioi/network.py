@@ -101,7 +101,7 @@ class Compression(nn.Module):
     ) -> Tensor:
         """Return (P, n, d): `norm(given + relu(W [given; self; cross; given ⊙ cross]) + initial)`.
 
-        `initial` is None in the first block, whose `given` it is.
+        `initial` is the first block's `given`; in that block it is None.
         """
         features = torch.cat([given, to_itself, crossed, given * crossed], dim=-1)
         outcome = given + self.dropout(functional.relu(self.compress(features)))

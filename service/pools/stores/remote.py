@@ -75,7 +75,7 @@ _MOST_WORDINGS = 100
 
 
 class Sample(NamedTuple):
-    """Some rows of a collection, which stand for all of them.
+    """A sample of the rows of a collection.
 
     Attributes:
         collection: Name of the collection.
@@ -88,7 +88,7 @@ class Sample(NamedTuple):
     rows: Segment
 
     def stands_for(self, collection: str, size: int) -> bool:
-        """Return whether it still stands for a collection, which has this size now."""
+        """Return whether it still represents a collection, which has this size now."""
         return self.collection == collection and self.size / 2 <= size <= self.size * 2
 
     def spread(self, query: Float32, size: int, where: Filter | None) -> Spread:
@@ -350,7 +350,7 @@ class RemotePool(Pool):
         self._report_size(known.size, known.position.version)
 
     async def _read_sample(self, known: StoredPool) -> Sample:
-        """Return a sample of the candidates: the present one, if it still stands for them."""
+        """Return a sample of the candidates: the present one, if it still represents them."""
         name = known.collection.name
         if self._sample and self._sample.stands_for(name, known.size):
             return self._sample

@@ -76,7 +76,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	@$(PIP) --editable '.[docs]'
 	@touch $@
 
-# What a release publishes beside the images, in build/dist: packages for Python and Node, the chart,
+# What a release publishes besides the images, in build/dist: packages for Python and Node, the chart,
 # and a list of the packages that a service is made of (SBOM).
 DIST := build/dist
 dist: $(VENV)/.installed-release

@@ -20,8 +20,10 @@ _LONGEST = 120
 _LARGEST = 2**53
 """Larger integers are compared as floats."""
 _FLOAT = int(sys.float_info.max)
-_TEXT = ()
+_TEXT: tuple[str, ...] = ()
 """The path of the text of a candidate with a group. No value of metadata has an empty path."""
+HAVING_GROUP = Exists(_TEXT)
+"""The condition that a candidate has a group."""
 
 
 class Facets(NamedTuple):
@@ -41,7 +43,9 @@ def facets(candidate: Candidate) -> Facets:
     strings: dict[str, None] = {}
     comparable: dict[str, list[str | float]] = {}
     if candidate.group is not None:
-        strings[_value_facet(path_facet(_TEXT), fold_text(candidate.text))] = None
+        at = path_facet(_TEXT)
+        strings[at] = None
+        strings[_value_facet(at, fold_text(candidate.text))] = None
     for path, value in _leaves(candidate.metadata, ()):
         at = path_facet(path)
         strings[at] = None

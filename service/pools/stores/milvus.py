@@ -168,9 +168,10 @@ class Milvus:
             yield [_stored(row) for row in rows]
             last = max(row["id"] for row in rows)
 
-    async def count(self, collection: str) -> int:
-        """Return the number of candidates."""
-        (row,) = await self._query("count", collection, "", ["count(*)"])
+    async def count(self, collection: str, where: Condition | None = None) -> int:
+        """Return the number of candidates for which a condition holds."""
+        holds = expression(where, loose=True) if where else ""
+        (row,) = await self._query("count", collection, holds, ["count(*)"])
         return int(row["count(*)"])
 
     async def collections(self) -> list[str]:

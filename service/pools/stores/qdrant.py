@@ -131,10 +131,11 @@ class Qdrant:
             if after is None:
                 return
 
-    async def count(self, collection: str) -> int:
-        """Return the number of candidates."""
+    async def count(self, collection: str, where: Condition | None = None) -> int:
+        """Return the number of candidates for which a condition holds."""
+        holds = points_filter(where, loose=True) if where else None
         with self._errors("count"):
-            return (await self._client.count(collection)).count
+            return (await self._client.count(collection, count_filter=holds)).count
 
     async def collections(self) -> list[str]:
         """Return the names of all collections that Turnwise made."""

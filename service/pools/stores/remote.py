@@ -46,7 +46,7 @@ from turnwise.service.pools.redis.values import (
     not_found,
 )
 from turnwise.service.pools.stores import CandidateStore, Stored
-from turnwise.service.pools.stores.facets import having_texts
+from turnwise.service.pools.stores.facets import HAVING_GROUP, having_texts
 from turnwise.service.pools.stores.new_collection import filled_collection
 from turnwise.service.pools.stores.rows import example_rows, name_examples, remove, write
 from turnwise.service.pools.stores.store import SCANNED
@@ -99,6 +99,20 @@ class Sample(NamedTuple):
         return self.rows.moments.spread(query, max(2, size))
 
 
+class Examples(NamedTuple):
+    """The examples and groups of a pool in a store, as a replica last counted them.
+
+    Attributes:
+        sample: Some of the examples.
+        size: Number of all examples.
+        has_groups: Whether any candidate has a group.
+    """
+
+    sample: Sample
+    size: int
+    has_groups: bool
+
+
 class RemotePool(Pool):
     """A pool in a candidate store, as this replica last read it; empty before the first read."""
 
@@ -118,9 +132,8 @@ class RemotePool(Pool):
         self._workers = workers
         self._known: StoredPool | None = None
         self._sample: Sample | None = None
-        self._examples: Sample | None = None
-        """A sample of the examples; None for a collection of an earlier release, without them."""
-        self._example_count = 0
+        self._examples: Examples | None = None
+        """None for a collection that was made before there were examples."""
         self._measured_at = -math.inf
 
     @property
@@ -162,7 +175,6 @@ class RemotePool(Pool):
             self.store,
             sample,
             self._examples,
-            self._example_count,
             self._metrics,
         )
 
@@ -338,14 +350,13 @@ class RemotePool(Pool):
             self.state = "other_model"
             return
         # Both at once: the former collection of a pool that was replaced is dropped soon.
-        sample, (examples, example_count) = await asyncio.gather(
+        sample, examples = await asyncio.gather(
             self._read_sample(known), self._read_examples(known)
         )
         # Only now: a pool whose head is known would not be read again.
         self._known = known
         self._sample = sample
         self._examples = examples
-        self._example_count = example_count
         self.state = "ready"
         self._report_size(known.size, known.position.version)
 
@@ -356,18 +367,23 @@ class RemotePool(Pool):
             return self._sample
         return await self._draw(name, known.size)
 
-    async def _read_examples(self, known: StoredPool) -> tuple[Sample | None, int]:
-        """Return a sample of the examples, and their number; None if there is no collection."""
+    async def _read_examples(self, known: StoredPool) -> Examples | None:
+        """Count the examples, and draw a sample of them; None if there is no collection of them."""
+        examples = self._examples
         if self._known and self._known.position == known.position:
-            return self._examples, self._example_count
+            return examples
         name = name_examples(known.collection.name)
-        is_known = self._examples is not None and self._examples.collection == name
+        is_known = examples is not None and examples.sample.collection == name
         if not is_known and name not in await self.store.collections():
-            return None, 0
-        count = await self.store.count(name)
-        if self._examples and self._examples.stands_for(name, count):
-            return self._examples, count
-        return await self._draw(name, count), count
+            return None
+        count, with_group = await asyncio.gather(
+            self.store.count(name), self.store.count(known.collection.name, HAVING_GROUP)
+        )
+        if examples and examples.sample.stands_for(name, count):
+            sample = examples.sample
+        else:
+            sample = await self._draw(name, count)
+        return Examples(sample, count, with_group > 0)
 
     async def _draw(self, collection: str, size: int) -> Sample:
         drawn: list[Stored] = []
@@ -394,11 +410,11 @@ class RemotePool(Pool):
         return has
 
     def _check_examples(self, candidates: Iterable[Candidate]) -> None:
-        """Raise Conflict if candidates have what a collection of an earlier release cannot hold."""
+        """Raise Conflict if candidates have what the collection of the pool cannot hold."""
         if self._examples is None and any(c.all_examples or c.group for c in candidates):
             raise Conflict(
-                f"pool '{self.key.name}' is in a collection of an earlier release, which holds no "
-                "examples or groups: `turnwise pool snapshot`, then `restore` makes a new one"
+                f"pool '{self.key.name}' is in a collection that was made before there were "
+                "examples and groups: `turnwise pool snapshot`, then `restore` makes a new one"
             )
 
     async def _counted(self, known: StoredPool) -> tuple[int, int]:
@@ -428,9 +444,8 @@ class RemoteView:
     collection: Collection
     store: CandidateStore
     sample: Sample
-    examples: Sample | None
-    """A sample of the examples; None for a collection of an earlier release, without them."""
-    example_count: int
+    examples: Examples | None
+    """None for a collection that was made before there were examples."""
     metrics: Metrics
     found: dict[str, Stored] = field(default_factory=dict)
     """The candidates that were found, and the rows of examples, by id."""
@@ -474,7 +489,7 @@ class RemoteView:
     @property
     def has_examples(self) -> bool:
         """Whether any candidate has examples."""
-        return self.example_count > 0
+        return self.examples is not None and self.examples.size > 0
 
     async def search_examples(
         self, said: Float32, top_k: int, where: Filter | None = None
@@ -483,7 +498,7 @@ class RemoteView:
         if self.examples is None:
             return []
         hits: list[Hit] = []
-        collection = self.examples.collection
+        collection = self.examples.sample.collection
         with self.metrics.stage("search"):
             async with aclosing(self._search(collection, said, 2 * top_k, where)) as found:
                 async for rows in found:
@@ -509,7 +524,9 @@ class RemoteView:
             return [None] * len(ids)
         await self._look_up(self.collection.name, ids)
         candidates = [self.found[each].candidate for each in ids if each in self.found]
-        await self._look_up(self.examples.collection, [row.id for row in example_rows(candidates)])
+        await self._look_up(
+            self.examples.sample.collection, [row.id for row in example_rows(candidates)]
+        )
         return [self._best_example(said, each) for each in ids]
 
     def _best_example(self, said: Float32, id: str) -> Match | None:  # noqa: A002 - the field's name
@@ -522,17 +539,16 @@ class RemoteView:
     async def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
         """Return the cosines, as the sample of the examples says."""
         assert self.examples  # noqa: S101 - the pool has examples
-        return self.examples.spread(said, self.example_count, where)
+        return self.examples.sample.spread(said, self.examples.size, where)
 
     async def groups_of(self, texts: Iterable[str]) -> frozenset[str]:
         """Return the groups of the candidates with these texts, as `fold_text` gives them."""
         wanted = frozenset(texts)
-        rows = self.sample.rows
-        if not wanted or not rows.candidates or self.examples is None:
+        if not wanted or self.examples is None or not self.examples.has_groups:
             return frozenset()
         found = await self.store.search(
             self.collection.name,
-            rows.index.vectors[0].astype(np.float32),  # any will do: the condition leaves few
+            np.ones(self.dimension, np.float32),  # any vector will do: the condition leaves few
             _MOST_WORDINGS,
             _MOST_WORDINGS,
             having_texts(wanted),
@@ -563,7 +579,7 @@ class RemoteView:
             if self.examples is None or not rows:
                 yield batch
                 continue
-            found = await self.store.fetch(self.examples.collection, rows)
+            found = await self.store.fetch(self.examples.sample.collection, rows)
             if not found.keys() >= {*rows}:
                 raise Conflict(f"pool '{self.name}' was edited while it was read; try again")
             yield batch._replace(examples=np.stack([found[each].vector for each in rows]))

@@ -97,8 +97,8 @@ class CandidateStore(Protocol):
     def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
         """Yield all candidates in batches, after all edits so far."""
 
-    async def count(self, collection: str) -> int:
-        """Return the number of candidates, after all edits so far."""
+    async def count(self, collection: str, where: Condition | None = None) -> int:
+        """Return the number of candidates for which a condition holds, after all edits so far."""
 
     async def collections(self) -> list[str]:
         """Return the names of all collections that Turnwise made."""

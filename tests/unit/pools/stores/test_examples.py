@@ -282,7 +282,7 @@ async def check_former_collection(replica: Replica, engine: StoreName, folder: P
     assert (view.has_examples, await view.search_examples(said, 5)) == (False, [])
     assert await view.groups_of({"one"}) == frozenset()
     for candidate in CANDIDATES[:3]:
-        with pytest.raises(Conflict, match="collection of an earlier release"):
+        with pytest.raises(Conflict, match="before there were examples"):
             await replica.upsert(candidate)
     assert [each.text for each in (await contents(replica)).values()] == ["One."]
     await write_snapshot(replica.view(), folder, model="tiny", fingerprint="tiny")

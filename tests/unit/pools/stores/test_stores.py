@@ -508,12 +508,12 @@ async def test_an_edit_of_a_collection_that_was_just_replaced_is_repeated_in_the
     edited_late = asyncio.Event()
     replacing: list[asyncio.Task[Edited]] = []
 
-    async def replace_meanwhile(collection: str) -> int:
+    async def replace_meanwhile(*args: Any) -> int:  # noqa: ANN401
         monkeypatch.setattr(ours, "count", count)
         replace = two.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
         replacing.append(asyncio.create_task(replace))
         await until(lambda: one.version() == 2)
-        return await count(collection)
+        return await count(*args)
 
     async def drop_late(collection: str) -> None:
         await edited_late.wait()

@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from itertools import chain
 from os import getpid
 from pathlib import Path
-from secrets import token_hex
+from secrets import token_urlsafe
 from subprocess import PIPE, Popen, TimeoutExpired, run
 from threading import Event, Thread
 from typing import IO, NamedTuple, Self
@@ -164,7 +164,7 @@ class PrivateRedis:
             check_seconds: Seconds between two checks whether the server still runs.
         """
         # The path of a unix socket is limited to about 100 bytes; that of the data may be longer.
-        self._sockets = Path(tempfile.gettempdir(), f"turnwise-{token_hex(8)}")
+        self._sockets = Path(tempfile.gettempdir(), f"turnwise-{token_urlsafe(6)}")
         self._socket = self._sockets / "redis.sock"
         self.folder = folder.absolute()
         self.url = f"unix://{self._socket}"

@@ -65,8 +65,8 @@ class Split:
     def dialogues(self) -> Indices:
         """The number of the dialogue of each context, (N,).
 
-        Contexts of unknown dialogues are of one dialogue if they begin alike, as far as the
-        shortest context goes.
+        Contexts without an id count as one dialogue if they begin with the same utterances, as many
+        as the shortest context has.
         """
         shortest = self.lengths.min()
         number: dict[str | tuple[Utterance, ...], int] = {}

@@ -1,7 +1,7 @@
 """Structured logs: one JSON object per line, or plain text on a terminal.
 
-Logs do not quote utterances unless they are configured to: messages contain names and numbers, and
-an exception, whose text may quote its input, is written with its type and trace only.
+Logs do not quote utterances unless they are configured to: messages contain names and numbers. The
+text of an exception may quote its input, so only its type and trace are written.
 """
 
 import json

@@ -8,7 +8,7 @@ A filter is a JSON object. Each of its fields must hold:
   must not be, and `exists` says whether there must be a value.
 - `{"any": [filter, ...]}`, `{"all": [...]}`, `{"none": [...]}`: some, all or none of them match.
 
-A path that leads to a list, or through one, stands for each of its items: a condition holds where
+A path that leads to a list, or through one, means each of its items: a condition holds where
 it does for one of them.
 """
 

@@ -187,7 +187,7 @@ class WriteCheck:
     metrics: Metrics
     cluster: bool
     _outage: set[str] = field(init=False, default_factory=set)
-    """The types of the errors of the current outage, each of which is logged once."""
+    """The types of errors in the current outage; each is logged once."""
     _policies: set[str] = field(init=False, default_factory=set)
     """The policies by which Redis may evict, as logged last."""
 

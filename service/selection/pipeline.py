@@ -303,7 +303,7 @@ class Pipeline:
     ) -> list[int]:
         """Return the indices of the best hits, best first; all of them if there are fewer.
 
-        Unless all wordings are asked for, one hit stands for its group.
+        Unless all wordings are requested, one hit represents its group.
 
         Args:
             view: The pool that was searched.

@@ -59,7 +59,7 @@ Repeat = StrictBool | Literal["last", "near"]
 EncoderName = Literal["default", "pairwise"]
 """The encoder of a pool: the model that encodes sessions, or the pairwise model."""
 StoreName = Literal["local", "milvus", "qdrant"]
-"""Where the candidates of a pool are: in the memory of each replica, or in an engine beside."""
+"""Where the candidates of a pool are: in the memory of each replica, or in a candidate store."""
 
 
 def given(*names: str) -> dict[str, JsonValue]:

@@ -43,7 +43,8 @@ class UploadedCandidate(Value):
     """Utterances of another speaker after which the candidate fits. A turn that says something
     similar finds the candidate by them."""
     group: GroupName | None = None
-    """The answer of which the candidate is a wording. An answer lists one wording of a group."""
+    """Candidates with the same group are wordings of one answer: by default only the best is
+    returned."""
 
     @field_validator("metadata")
     @classmethod
@@ -193,7 +194,7 @@ class PoolVersion(Value):
 
 
 class Matched(Value):
-    """What found a candidate, if its own text did not."""
+    """The example by which a search found a candidate."""
 
     example: str
     """The example of the candidate that is most similar to the newest utterance."""
@@ -207,7 +208,7 @@ class Selected(Value):
     score: float
     metadata: dict[str, Any]
     group: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The answer of which it is a wording."""
+    """The answer that it is a wording of."""
     matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
     """The example that found it, where that says more for the candidate than its text."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)

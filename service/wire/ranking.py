@@ -145,7 +145,7 @@ class Ranked(Value):
     metadata: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
     """The metadata of a candidate of the pool."""
     group: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The answer of which a candidate of the pool is a wording."""
+    """The answer that a candidate of the pool is a wording of."""
     matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
     """The example that found a candidate of the pool, where that says more than its text."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -41,7 +41,7 @@ class TurnRequest(Aggregated):
     top_k: Count = 5
     """Number of candidates to return."""
     rerank: RerankerName | None = None
-    """The re-ranker that orders the short list anew, if the service has one."""
+    """The re-ranker for the short list, if the service has one."""
     where: Where | None = None
     """A filter: only candidates whose metadata match it are returned."""
     repeat: Repeat = "last"
@@ -99,7 +99,7 @@ class SessionRequest(Value):
     responder: Speaker = RESPONDER
     """The speaker who will say the candidates; it cannot change after the first turn."""
     where: Where | None = None
-    """A filter of the candidates of all turns, beside that of the turn; null removes it."""
+    """A filter for all turns, in addition to the filter of a turn; null removes it."""
 
 
 class TranscriptTurn(Value):
@@ -115,7 +115,7 @@ class TranscriptTurn(Value):
 
 
 class FeedbackRequest(Value):
-    """What became of a candidate that a turn offered."""
+    """An event on a candidate that a turn offered."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -130,7 +130,7 @@ class FeedbackRequest(Value):
     """`shown` to whoever chooses, `chosen` as the reply, `edited` into the reply, or `rejected` as
     wrong. A turn without `shown` counts as having shown all that it offered."""
     text: Text | None = Field(default=None, validate_default=True)
-    """The reply that an edit made of it; only with `edited`."""
+    """The reply after the edit; only with `edited`."""
 
     @field_validator("text")
     @classmethod
@@ -207,7 +207,7 @@ class DeletionQuery(Value):
 
 
 class SessionsDeleted(Value):
-    """What one request of a deletion did."""
+    """The result of one request of a deletion."""
 
     deleted: int
     """Number of sessions that this request deleted."""

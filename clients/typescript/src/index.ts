@@ -21,7 +21,7 @@ export type Candidate = {
   metadata?: Record<string, unknown>;
   /** Utterances of another speaker after which it fits; 32 at most. */
   examples?: readonly string[];
-  /** The answer of which it is a wording. */
+  /** The answer that it is a wording of. */
   group?: string;
 };
 export type Avoided = Schemas["Avoided"];

@@ -94,7 +94,7 @@ export interface components {
         };
         /**
          * FeedbackRequest
-         * @description What became of a candidate that a turn offered.
+         * @description An event on a candidate that a turn offered.
          */
         FeedbackRequest: {
             /** Candidate */
@@ -108,7 +108,7 @@ export interface components {
             event: "shown" | "chosen" | "edited" | "rejected";
             /**
              * Text
-             * @description The reply that an edit made of it; only with `edited`.
+             * @description The reply after the edit; only with `edited`.
              */
             text?: string | null;
         };
@@ -196,7 +196,7 @@ export interface components {
         JsonValue: unknown;
         /**
          * Matched
-         * @description What found a candidate, if its own text did not.
+         * @description The example by which a search found a candidate.
          */
         Matched: {
             /**
@@ -658,7 +658,7 @@ export interface components {
             goals: number[];
             /**
              * Group
-             * @description The answer of which a candidate of the pool is a wording.
+             * @description The answer that a candidate of the pool is a wording of.
              */
             group?: string | null;
             /** Id */
@@ -862,7 +862,7 @@ export interface components {
             contributions?: number[] | null;
             /**
              * Group
-             * @description The answer of which it is a wording.
+             * @description The answer that it is a wording of.
              */
             group?: string | null;
             /** Id */
@@ -891,13 +891,13 @@ export interface components {
             responder?: string;
             /**
              * Where
-             * @description A filter of the candidates of all turns, beside that of the turn; null removes it.
+             * @description A filter for all turns, in addition to the filter of a turn; null removes it.
              */
             where?: components["schemas"]["Filter"] | null;
         };
         /**
          * SessionsDeleted
-         * @description What one request of a deletion did.
+         * @description The result of one request of a deletion.
          */
         SessionsDeleted: {
             /**
@@ -969,6 +969,11 @@ export interface components {
              * @description Unix seconds.
              */
             at: number;
+            /**
+             * Candidate
+             * @description The candidate that the responder said, if the turn names one.
+             */
+            candidate?: string | null;
             /** Speaker */
             speaker: string;
             /** Text */
@@ -1035,6 +1040,11 @@ export interface components {
              */
             aggregation?: ("mean" | "last_rows" | "max_sim") | null;
             /**
+             * Candidate
+             * @description The candidate of the pool that the responder said. Only the responder may name one.
+             */
+            candidate?: string | null;
+            /**
              * Diversity
              * @description How much candidates must differ from each other: 0 orders them by score alone, 1 by their
              *     difference alone (maximal marginal relevance).
@@ -1070,7 +1080,7 @@ export interface components {
             min_confidence?: number | null;
             /**
              * Pool
-             * @description The pool to select from.
+             * @description The pool to select from, and of the candidate that was said.
              * @default default
              */
             pool?: string;
@@ -1083,7 +1093,7 @@ export interface components {
             repeat?: boolean | ("last" | "near");
             /**
              * Rerank
-             * @description The re-ranker that orders the short list anew, if the service has one.
+             * @description The re-ranker for the short list, if the service has one.
              */
             rerank?: null;
             /**
@@ -1093,8 +1103,11 @@ export interface components {
             respond?: boolean | null;
             /** Speaker */
             speaker: string;
-            /** Text */
-            text: string;
+            /**
+             * Text
+             * @description What was said; by default the text of the candidate.
+             */
+            text?: string | null;
             /**
              * Top K
              * @description Number of candidates to return.
@@ -1113,6 +1126,10 @@ export interface components {
              * @enum {string}
              */
             wordings?: "best" | "all";
+        } | {
+            text: unknown;
+        } | {
+            candidate: unknown;
         };
         /**
          * Undone

@@ -142,7 +142,7 @@ async def put_alias(
     name: PoolName,
     alias: Annotated[AliasRequest, Body(examples=[{"to": "shop-2", "expected": "shop-1"}])],
 ) -> Response:
-    """The name then stands for the pool wherever a request names a pool. Returns the pool.
+    """Requests may then use the alias wherever they name a pool. Returns the pool.
 
     A replica goes on with the former pool until it has read the other one.
     """

@@ -23,7 +23,7 @@ _MAX_LISTS = 1024  # more make building slow, and scanning a list of 4-bit codes
 _SHORT_LISTS = (200, 800, 3200)
 _RECALL = 0.99
 """Recall@10 to reach: the fewest probed lists and exact scores that reach it are chosen. With many
-near-duplicates none may."""
+near-duplicates none of them may."""
 _TRAINING_POINTS = 40
 SLICE = 20_000
 _FEW = 0.08
@@ -106,7 +106,7 @@ def build_ivf(
     Args:
         flat: At least 16 vectors.
         queries: (m, d) running queries to measure recall with, m ≥ 1. They are further from the
-            data than the vectors, whose own recall would be too high.
+            data than the pool's own vectors, with which the recall would be too high.
         progress: Called with the share of the vectors that are in their lists.
     """
     codes = train_lists(flat)

@@ -1,6 +1,6 @@
 -- Keeps a feedback event of an offered candidate, unless the session has it already.
 -- KEYS: meta, feedback. ARGV: turn, event, candidate, text or "", most events of a session.
--- Returns what came of it, with facts: "session", "turn" (turns of the session), "offer" or
+-- Returns the outcome, with facts: "session", "turn" (turns of the session), "offer" or
 --   "candidate" that is missing; "full"; "kept" (rank and text); "new" (also pool, model, version of the session).
 local session = redis.call('HMGET', KEYS[1], 'version', 'posts', 'offered:' .. ARGV[1])
 if not session[1] then return {'session'} end

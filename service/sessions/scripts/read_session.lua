@@ -13,7 +13,7 @@ if ARGV[5] ~= '' and session[1] then
 end
 local prefix, first, second = '', KEYS[3], KEYS[4]
 local found = session[5] == ARGV[1]
--- A model without vectors takes the place that is free, or that was not used for longer.
+-- A model without vectors gets the free slot, or the one that was unused for longer.
 if not found and session[1] and (session[7] == ARGV[1] or
     redis.call('PTTL', ARGV[7]) < redis.call('PTTL', KEYS[4])) then
   prefix, first, second = 'other_', ARGV[6], ARGV[7]

@@ -52,7 +52,7 @@ def load_encoders_and_rerankers(compared: Compared) -> dict[str, RankingModel]:
 
 
 def load_encoders_and_pairwise(compared: Compared) -> dict[str, UtteranceEncoder | PairwiseModel]:
-    """Return the base and the models, each of which must have vectors."""
+    """Return the base and the models; each must have vectors."""
     loaded = load_encoders_and_rerankers(compared)
     vectors = {name: model for name, model in loaded.items() if not isinstance(model, IoI)}
     if without := loaded.keys() - vectors.keys():

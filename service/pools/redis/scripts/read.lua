@@ -1,4 +1,4 @@
--- Reads what a replica does not have of a pool: its meta and the newest entries of its log.
+-- Reads the part of a pool that a replica lacks: its meta and the newest entries of its log.
 -- KEYS: meta, log. ARGV: incarnation, version and stamp that the reader has.
 -- Returns meta, the number of entries at the start of the log that the reader has, and the others.
 -- The reader has none if its version is older than a fold, of an earlier pool of this name, or of

@@ -252,9 +252,19 @@ class Contents:
         hits: list[Hit] = []
         for segment, allowed in self._select(where):
             if segment.example_index:
-                rows, scores = segment.example_index.search(said, k, allowed)
+                allowed_rows = self._alive_examples if segment is self.base else None
+                if where and allowed is not None:
+                    allowed_rows = segment.example_index.examples.select_rows(allowed)
+                rows, scores = segment.example_index.search(said, k, allowed_rows)
                 hits += segment.make_hits(rows, scores)
         return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))[:k]
+
+    @cached_property
+    def _alive_examples(self) -> Bitmap | None:
+        """A bit for each example of the base: whether its candidate is alive; None if all are."""
+        if self.alive is None or self.base.examples is None:
+            return None
+        return self.base.examples.select_rows(self.alive)
 
     def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
         """Return the best example of each of k candidates; None if it has none, or is not there.

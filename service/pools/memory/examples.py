@@ -124,15 +124,14 @@ class ExampleIndex:
         Args:
             said: (d,).
             k: At least 1. If fewer candidates have examples, these are returned.
-            allowed: A bit for each candidate: whether it may be returned.
+            allowed: A bit for each row: whether it may be returned.
 
         Raises:
             ValueError: `said` is not a finite vector of d numbers.
         """
-        allowed_rows = None if allowed is None else self.examples.select_rows(allowed)
         wanted = 2 * k
         while True:
-            rows, scores = self.index.search(said, wanted, allowed_rows)
+            rows, scores = self.index.search(said, wanted, allowed)
             _, best = np.unique(self.examples.owners_of(rows), return_index=True)
             if len(best) >= k or len(rows) < wanted:
                 best = np.sort(best)[:k]

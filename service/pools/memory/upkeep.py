@@ -120,7 +120,7 @@ async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) ->
         if base.is_exact:
             index = read("candidates", base.index)
             example_index = read("examples", base.index_of_examples)
-            if index and (example_index or "examples" not in kinds):
+            if index is not None and (example_index is not None or "examples" not in kinds):
                 return contents.with_base_indexes(index, example_index)
         return contents.merge(partial(make, "candidates"), partial(make, "examples"))
 

@@ -1,6 +1,8 @@
 """Examples of candidates, over a real Redis: their vectors are kept, and found."""
 
 import asyncio
+import json
+import zlib
 
 import pytest
 from redis.asyncio import Redis
@@ -108,12 +110,14 @@ async def test_a_chunk_that_lost_its_vectors_of_examples_does_not_have_all(
 async def test_a_pool_without_examples_is_stored_as_before(
     start: StartReplica, redis: Redis
 ) -> None:
-    one = await with_pool(start, "One.", "Two.")
+    await with_pool(start, "One.", "Two.")
     (chunk,) = [key async for key in redis.scan_iter(_type="hash") if b"chunk" in key]
     assert set(await redis.hkeys(chunk)) == {b"candidates", b"vectors:tiny"}
+    rows = json.loads(zlib.decompress(await redis.hget(chunk, "candidates") or b""))
+    assert [[text, metadata] for _, text, metadata in rows] == [["One.", {}], ["Two.", {}]]
     (entry,) = await redis.lrange(pool_key("n", "p", "log"), 0, -1)
-    assert b"examples" not in entry
-    view = one.view()
+    assert json.loads(entry).keys() == {"stamp", "chunks", "count", "removed"}
+    view = (await start(ready=True)).view()
     assert not view.has_examples
     assert await view.search_examples(unit_vectors(1, 32)[0], 5) == []
     assert await view.best_examples(unit_vectors(1, 32)[0], ["one"]) == [None]

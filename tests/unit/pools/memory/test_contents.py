@@ -265,6 +265,33 @@ async def test_a_slow_filter_delays_no_other_and_stops_when_nobody_waits(large: 
     assert len(slow.checked) == 1500  # it went on from there
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("count", [100, 4200])
+async def test_a_view_of_few_or_many_examples_gives_what_its_contents_give(count: int) -> None:
+    made = [
+        Candidate.of("Hi.", str(n), {"odd": n % 2}, examples=[str(n)], group="g")
+        for n in range(count)
+    ]
+    vectors = unit_vectors(count, D).astype(np.float16)
+    edit = Edit(made, vectors, (), Examples.of(made, vectors[::-1]))
+    contents = Contents.empty(D).after([edit], FlatIndex)
+    workers = Workers(1)
+    view = LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
+    odd = Filter.checked({"odd": 1})
+    for where in (None, odd):
+        spread = await view.example_spread(QUERY, where)
+        assert spread == contents.example_spread(QUERY, where)
+        hits = await view.search_examples(QUERY, 5, where)
+        assert hits == contents.search_examples(QUERY, 5, where)
+    cosines = vectors.astype(float) @ QUERY
+    assert (spread.mean, spread.deviation) == pytest.approx(
+        (cosines.mean(), cosines.std()), abs=1e-3
+    )
+    assert await view.groups_of(["hi"]) == {"g"}
+    assert await view.fetch(["7", "none"]) == [made[7], None]
+    workers.close()
+
+
 def test_an_unknown_id_is_an_error() -> None:
     contents = contents_of({"a": 1})
     assert contents.get("b") is None

@@ -307,7 +307,7 @@ def _with_others(record: Record) -> Utterance:
 
 
 def identifier(record: Record, field: str) -> str | None:
-    """Return the id of a dialogue that a field holds, or None if it holds none."""
+    """Return the dialogue id in a field, or None if the field has none."""
     value = record.fields.get(field)
     if value is None:
         return None

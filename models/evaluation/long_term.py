@@ -118,12 +118,12 @@ def evaluate_long_term(
         goal_sets: At least one.
 
     Returns:
-        Rows. For orders: `average_rank` of the true order among all permutations; among those but
-        its exact reverse `average_rank_of_5`, as CCL publishes it, and `hits@1..4`; against the
-        reverse alone `hits@1_reverse`.
-        For greedy: `hits@1..2` and `average_rank` of the true first goal among the goals by pull.
-        By setting and as the mean over settings; with median milliseconds to encode the goals,
-        and for the pull the last utterance, and to plan.
+        Rows. For orders: `average_rank` of the true order among all permutations;
+        `average_rank_of_5` and `hits@1..4` without its exact reverse, as CCL publishes them;
+        `hits@1_reverse` against the reverse alone. For greedy: `hits@1..2` and `average_rank` of
+        the true first goal among the goals by pull. Each metric by setting and as the mean over
+        settings. The median milliseconds are the time to encode the goals, for the pull also the
+        last utterance, and to plan.
     """
     settings = np.array([str(goals.setting) for goals in goal_sets])
     split = asked_goals(goal_sets)

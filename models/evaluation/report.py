@@ -324,7 +324,7 @@ def _short(text: str) -> str:
 
 
 def _error(row: Row) -> Metrics:
-    """Return the standard error under its name, if it is known."""
+    """Return the standard error as a metric; no metric if it is unknown."""
     error = row.outcomes.standard_error if row.outcomes else None
     return {} if error is None else {"standard_error": error}
 

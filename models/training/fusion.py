@@ -187,7 +187,7 @@ def _moments(spreads: Sequence[Spread]) -> Float64:
 
 
 def fit_example_confidence(found: Sequence[Firsts], plain: Sequence[Float64]) -> ExampleCalibration:
-    """Return the calibration on the first answers of trials, with their plain confidences."""
+    """Return the calibration by the first answers of trials and their plain confidences."""
     example = np.concatenate([each.example for each in found])
     right = np.concatenate([each.right for each in found])
     columns = example_features(np.concatenate(plain), example)
@@ -217,7 +217,7 @@ def with_stray_replies(pool: EncodedAnswers, others: Sequence[EncodedAnswers]) -
 
 
 def joined(pools: Sequence[EncodedAnswers]) -> EncodedAnswers:
-    """Return one pool of the answers of several, which share their questions outside."""
+    """Return one pool with the answers of several, which have the same questions outside."""
     return EncodedAnswers(
         replies=np.concatenate([pool.replies for pool in pools]),
         questions=tuple(each for pool in pools for each in pool.questions),

@@ -146,9 +146,9 @@ async def start_queue(
 
 
 async def load_main_encoder(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Encoder:
-    """Return the encoder of the settings, here or remote, and name it in the metrics.
+    """Return the encoder of the settings, and write its name to the metrics.
 
-    The stack closes it.
+    It runs in this process or in an encoder tier. The stack closes it.
     """
     encoder: Encoder
     if settings.encoder_url:

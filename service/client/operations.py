@@ -164,7 +164,7 @@ class ServiceOperations:
 
         Args:
             prefix: The beginning of the ids; by default all.
-            cursor: As the page before returned it.
+            cursor: The cursor that the page before returned.
         """
         return Call("GET", "/sessions", SessionsPage, query=_given(prefix=prefix, cursor=cursor))
 
@@ -177,7 +177,7 @@ class ServiceOperations:
 
         Args:
             prefix: The beginning of the ids.
-            cursor: As the call before returned it.
+            cursor: The cursor that the call before returned.
         """
         query = _given(prefix=prefix, cursor=cursor)
         return Call("DELETE", "/sessions", SessionsDeleted, query=query)

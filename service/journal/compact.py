@@ -55,7 +55,7 @@ def remove_deleted(folders: Iterable[Path]) -> Compacted:
 
 @contextmanager
 def _unless_written(file: Path) -> Iterator[bool]:
-    """Yield whether no replica writes a file; a writer holds its lock until it closes the file."""
+    """Yield True if no replica writes the file: a writer locks it until it closes it."""
     with file.open("rb") as opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

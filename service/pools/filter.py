@@ -51,13 +51,13 @@ class Condition(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Combined(Condition):
-    """All, any or none of some conditions."""
+    """A condition: all, any or none of its parts hold."""
 
     how: Literal["all", "any", "none"]
     parts: tuple[Condition, ...]
 
     def matches(self, metadata: Metadata) -> bool:
-        """Return whether so many of the parts hold."""
+        """Return whether all, any or none of the parts hold, as required."""
         held = (part.matches(metadata) for part in self.parts)
         if self.how == "all":
             return all(held)
@@ -66,7 +66,7 @@ class Combined(Condition):
 
 @dataclass(frozen=True, slots=True)
 class Among(Condition):
-    """One of the values at a path is among some values."""
+    """A condition: a value at the path is one of the wanted values."""
 
     path: tuple[str, ...]
     wanted: tuple[Value, ...]
@@ -84,7 +84,7 @@ class Among(Condition):
 
 @dataclass(frozen=True, slots=True)
 class Exists(Condition):
-    """There is a value at a path."""
+    """A condition: there is a value at the path."""
 
     path: tuple[str, ...]
 
@@ -95,7 +95,7 @@ class Exists(Condition):
 
 @dataclass(frozen=True, slots=True)
 class Within(Condition):
-    """One of the values at a path is within all of some bounds."""
+    """A condition: a value at the path is within all bounds."""
 
     path: tuple[str, ...]
     bounds: Mapping[str, str | float]

@@ -83,7 +83,7 @@ class Update:
 
     @cached_property
     def epoch(self) -> int:
-        """The epoch after the update; it differs if an utterance changed that may have vectors.
+        """The epoch after the update: a new one if a changed utterance may have vectors.
 
         A new session never gets the epoch of a deleted session with its name.
         """

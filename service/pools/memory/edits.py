@@ -16,7 +16,7 @@ class Edit:
     """The change of one version: it removes ids, then adds or replaces candidates.
 
     Attributes:
-        candidates: n candidates with distinct ids; `removed` has none of them.
+        candidates: n candidates with distinct ids, none of them in `removed`.
         vectors: Their vectors (n, d).
         removed: Ids; those that the pool lacks are ignored.
         examples: Their examples; None if none has any.
@@ -29,7 +29,7 @@ class Edit:
 
     @property
     def size(self) -> "EditSize":
-        """How much the edit adds or replaces."""
+        """The numbers of candidates and examples that the edit adds or replaces."""
         return EditSize(len(self.candidates), len(self.examples) if self.examples else 0)
 
 

@@ -125,13 +125,13 @@ class Segment:
 
     @cached_property
     def example_rows(self) -> dict[str, int]:
-        """A row of each example text; the candidate need not be alive, as in `by_text`."""
+        """A row for each example text. As in `by_text`, its candidate may be dead."""
         texts = chain.from_iterable(candidate.all_examples for candidate in self.candidates)
         return {text: row for row, text in enumerate(texts)}
 
     @cached_property
     def by_text(self) -> dict[str, int]:
-        """The index of each text; the candidate need not be alive, for the vector is the same."""
+        """The index of a candidate with each text. It may be dead: the vector is the same."""
         return {candidate.text: index for index, candidate in enumerate(self.candidates)}
 
     @cached_property

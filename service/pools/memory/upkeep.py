@@ -74,7 +74,7 @@ def needs_index(pool: "LocalPool") -> bool:
 
 
 def _find_large(pool: "LocalPool") -> list[Kind]:
-    """Return what is too much for exact search: the candidates, the examples, both or neither."""
+    """Return which vectors are too many for exact search: of candidates, of examples."""
     contents = pool.contents
     limit = max(pool.exact_limit, _MIN_INDEXED)
     sizes: dict[Kind, int] = {"candidates": len(contents), "examples": contents.example_count}

@@ -53,7 +53,7 @@ class Directory(Commands):
             await self.execute("pool_write", self._redis.incr(_CHANGES))
 
     async def in_use(self) -> set[PoolKey]:
-        """Return the pools that requests named lately, on any replica, while any was in use."""
+        """Return the pools that requests on any replica have named lately."""
         found = await self.execute("pool_read", self._redis.zrange(_IN_USE, 0, -1))
         return set(map(_key, found))
 

@@ -20,8 +20,8 @@ _OLD = ".old"
 def replace_file(path: Path) -> Iterator[Path]:
     """Yield the path of a file to write, which replaces `path` when the block succeeds.
 
-    The file keeps the permissions of the one that it replaces. A link stays a link. A path that is
-    no file, such as `/dev/stdout`, is yielded itself.
+    The file keeps the permissions of the one that it replaces. A link stays a link. A path to
+    anything but a file, such as `/dev/stdout`, is yielded unchanged.
 
     Raises:
         OSError: The file cannot be written.

@@ -134,7 +134,7 @@ def krippendorff_alpha(ratings: Float64, level: Level) -> float | None:
     Returns:
         None if no unit has two ratings, or all ratings are the same.
     """
-    # By hand, because the package krippendorff is under the GPL: only the tests compare with it.
+    # Computed here, since the package krippendorff is under the GPL; the tests compare with it.
     values = np.unique(ratings[~np.isnan(ratings)])
     counts = (ratings[:, :, None] == values).sum(axis=0).astype(np.float64)  # (units, values)
     counts = counts[counts.sum(axis=1) > 1]
@@ -149,7 +149,7 @@ def krippendorff_alpha(ratings: Float64, level: Level) -> float | None:
 
 
 def ratings_of(answers: Sequence[Answer]) -> Float64:
-    """Return answers as ratings (annotators, units): a unit is an item in a tuple, 1, 0 or -1."""
+    """Return answers as ratings (annotators, units), 1, 0 or -1 for each item of each tuple."""
     annotators = sorted({answer.annotator for answer in answers})
     units = sorted({(answer.key, item) for answer in answers for item in answer.items})
     row = {annotator: number for number, annotator in enumerate(annotators)}

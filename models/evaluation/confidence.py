@@ -34,7 +34,7 @@ from turnwise.models.roles import Role
 
 SIZES = (20, 1_000, 100_000)
 CONTEXTS = 2_000
-"""Contexts that are measured, about: whole dialogues are drawn until there are so many."""
+"""Contexts to measure, about: whole dialogues are drawn until there are this many."""
 COVERAGES = range(10, 101, 10)
 """The risk is reported for these percentages of the answers, the most confident ones."""
 _BLOCK = 64
@@ -151,7 +151,7 @@ class Bank:
 
     @classmethod
     def of(cls, encoder: UtteranceEncoder, texts: Iterable[str], most: int) -> Self:
-        """Encode at most so many of the texts, drawn at random; always the same ones."""
+        """Encode at most `most` of the texts, drawn at random; always the same ones."""
         drawn = _shuffled(set(texts), np.random.default_rng(0))[: max(most, 0)]
         return cls(tuple(drawn), encoder.encode(drawn, Role.AFTER))
 

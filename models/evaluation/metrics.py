@@ -181,7 +181,7 @@ def ranking_metrics(scores: Scores, relevant: Mask, name: str | None = None) -> 
         name: The n of the metrics' names, if not the number of candidates.
 
     Returns:
-        From `r_2@1`, `r_10@1`, ..., `map`, `mrr`, `p@1` to a number; no R_n@k with k ≥ n.
+        The values of `r_2@1`, `r_10@1`, ..., `map`, `mrr` and `p@1`; no R_n@k with k ≥ n.
     """
     ties = list(_ties(_comparable(scores), relevant))
     n = len(scores)
@@ -225,7 +225,7 @@ def spans(lengths: Indices) -> dict[str, Mask]:
         lengths: (n,) utterances of each context.
 
     Returns:
-        From `turns=1`, `turns=3-4`, ... to (n,).
+        A mask (n,) for each of `turns=1`, `turns=3-4`, ...
     """
     inside = {
         _span(first, last): (lengths >= first)

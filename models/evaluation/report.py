@@ -78,7 +78,7 @@ class Row:
 
     Attributes:
         system: Its name.
-        metrics: From a name to a number; `METRIC/SETTING` for one setting of the task, such as
+        metrics: Values by name; `METRIC/SETTING` for one setting of the task, such as
             `average_rank/h=2`.
         ms_per_context: Median milliseconds that one context costs online.
         outcomes: The metric that is drawn, of each example; None where it is no mean.
@@ -126,7 +126,7 @@ class Report:
 
     @cached_property
     def p_against_best(self) -> dict[str, float]:
-        """From a system to the p of its difference from the best one with as many candidates.
+        """The p of each system's difference from the best one with as many candidates.
 
         Systems without outcomes, and the best ones themselves, have none.
         """

@@ -15,7 +15,7 @@ from turnwise.models.roles import Role, RoleText, candidate_inputs, context_inpu
 LENGTHS = range(2, 11)
 
 Propose = Callable[[Dialogue, int], Iterable[str]]
-"""From a dialogue and the length of a context to texts that might come next."""
+"""Takes a dialogue and the length of a context; returns texts that might come next."""
 
 
 @dataclass(frozen=True, slots=True)

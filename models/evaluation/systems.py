@@ -35,7 +35,7 @@ class System:
 
     Attributes:
         name: As the table shows it, without the model.
-        scores: From indices of n examples and of C candidates to (n, C), higher is better.
+        scores: Takes indices of n examples and of C candidates; returns (n, C), higher is better.
         work: Does the other work that an example costs online: it encodes the example's new texts,
             one by one, and updates the state. It is only timed; its result is not used.
     """
@@ -203,7 +203,8 @@ def reading_system(
 
     Args:
         name: Its name.
-        score: From the texts of a context and of C candidates to (C,), as IoI and cross-encoders.
+        score: Takes the texts of a context and of C candidates; returns (C,), as IoI and
+            cross-encoders do.
         split: The contexts and the pool.
     """
 

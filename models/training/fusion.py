@@ -198,7 +198,7 @@ def fit_example_confidence(found: Sequence[Firsts], plain: Sequence[Float64]) ->
 
 
 def with_questions_of_others(pools: Sequence[EncodedAnswers]) -> list[EncodedAnswers]:
-    """Return pools that also take a question of each answer of the others as one outside."""
+    """Return the pools with more questions outside: one of each answer of the other pools."""
     asked = [np.stack([questions[0] for questions in pool.questions]) for pool in pools]
     return [
         replace(pool, outside=np.concatenate([pool.outside, *asked[:index], *asked[index + 1 :]]))

@@ -49,7 +49,7 @@ class Learner(Protocol[Item]):
         """Return the optimiser of the weights."""
 
     def rate(self, steps: int) -> Callable[[int], float]:
-        """Return the factor on the learning rates by step, from 0, of a run of so many steps."""
+        """Return a function from a step, counted from 0, to the factor on the learning rates."""
 
     def batches(self, epoch: int) -> list[list[Item]]:
         """Return the batches of an epoch: as many in each epoch, the same for the same seed."""

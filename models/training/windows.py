@@ -25,7 +25,7 @@ Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
 PASSED_OVER = 8
-"""The loss takes at most so many of the texts that people passed over for a target."""
+"""Most of the texts that people passed over for a target that the loss takes."""
 
 
 @dataclass(frozen=True, slots=True)

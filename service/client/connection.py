@@ -1,4 +1,4 @@
-"""What both clients share: URL, API key, timeouts, and the errors of sending."""
+"""The parts that both clients share: URL, API key, timeouts, and errors of sending."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

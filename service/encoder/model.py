@@ -1,4 +1,4 @@
-"""What the encoder queue calls: `Model`, and `Encoder`, a model of texts in roles."""
+"""The models that the encoder queue calls: `Model`, and `Encoder` for texts in roles."""
 
 from collections.abc import Sequence, Sized
 from typing import Any, Protocol

@@ -143,7 +143,7 @@ def trace_headers() -> dict[str, str]:
 
 
 def _fail(failed: Span, error: Exception) -> None:
-    """Mark a span as failed by the type of the error, whose message may quote utterances."""
+    """Mark a span as failed with the error's type; its message may quote utterances."""
     failed.set_attribute("error.type", type(error).__qualname__)
     failed.set_status(StatusCode.ERROR)
 

@@ -49,7 +49,7 @@ _SPARE = 8
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a request asks of the candidates of a pool.
+    """The options of a selection, as a request gives them.
 
     Attributes:
         aggregation: The aggregation in force: that of the request, or the model's own.

@@ -41,7 +41,7 @@ class FeedbackStore:
         """Keep an event on a candidate that a turn offered.
 
         Returns:
-            The event; and None where the session had it already.
+            The event; None if the session had it already.
 
         Raises:
             SessionNotFound: There is no such session.

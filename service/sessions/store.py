@@ -470,7 +470,7 @@ def _live_key(namespace: str) -> str:
 
 
 def _packed_rows(change: Change) -> tuple[bytes, str]:
-    """Return the rows, and what they are of: the epoch and the number of encoded utterances."""
+    """Return the rows, with the epoch and the number of utterances that they belong to."""
     if change.rows is None:
         return b"", ""
     packed = change.rows.total.tobytes() + change.rows.newest.tobytes()

@@ -1,4 +1,4 @@
-"""What a turn or an undo changes in a session: the texts to encode, and the change to commit.
+"""The update of a session by a turn or an undo: the texts to encode, the change to commit.
 
 It does no I/O. After the model changed, no kept vector counts, so every utterance is encoded again.
 """

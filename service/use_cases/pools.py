@@ -239,7 +239,7 @@ class Pools:
             raise not_found(key)
 
     async def _delete(self, key: PoolKey) -> str | None:
-        """Delete a pool's record and what it names; return its incarnation if there was one."""
+        """Delete a pool's record and its candidates; return its incarnation if there was one."""
         while log := await self._records.read(key):
             stored = await self._records.stored(key)
             if stored and (engine := self._opener.engine(stored.head.store_name)):

@@ -253,7 +253,7 @@ class Ranking:
     async def _judge(
         self, candidates: Candidates, fit: NextUtteranceScores | None, asked: _Asked
     ) -> "_Judged":
-        """Score candidates toward the goals, and find those that lead to what is to be avoided."""
+        """Score candidates toward the goals, and find those that lead to an utterance to avoid."""
         request = asked.request
         with asked.timings.stage("encode"):
             goals = await score_goals(self._contexts, asked.context, candidates, request.goals)

@@ -87,7 +87,7 @@ class PairwiseLearner(nn.Module):
         return torch.optim.AdamW(groups, fused=True)
 
     def rate(self, steps: int) -> Callable[[int], float]:
-        """Return the factor on the learning rates by step."""
+        """Return a function from a step to the factor on the learning rates."""
         return warm_up_and_decay(steps, self.config.optimiser.warm_up)
 
     def batches(self, epoch: int) -> list[list[Context]]:

@@ -122,7 +122,7 @@ def calibrate(
 def find_replies(
     dialogues: "Sequence[Dialogue]", responder: str, chars: int, longest: int
 ) -> list[_Reply]:
-    """Return the replies of a speaker, who is the responder of their contexts.
+    """Return the replies of a speaker with their contexts.
 
     Args:
         dialogues: The dialogues.
@@ -131,8 +131,8 @@ def find_replies(
         longest: Turns of a context that it reads, the newest ones.
 
     Raises:
-        TurnwiseError: That speaker has no replies, or in one dialogue only; or the service takes no
-            such name.
+        TurnwiseError: The speaker has no replies, or replies in only one dialogue; or the service
+            does not accept the name.
     """
     from pydantic import ValidationError  # noqa: PLC0415
 

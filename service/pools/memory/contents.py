@@ -464,5 +464,5 @@ class Contents:
 
 
 def _merge_limit(base: int) -> int:
-    """Return how many vectors may stay unmerged with a base of so many."""
+    """Return how many vectors may stay unmerged, by the number in the base."""
     return max(_MIN_OVERLAY, min(base // _OVERLAY_SHARE, MAX_UNMERGED))

@@ -61,7 +61,7 @@ def join_edits(edits: Sequence[Edit]) -> Edit:
 
 
 def split_edit(edit: Edit, most: int) -> Iterator[Edit]:
-    """Yield the candidates of an edit in parts of at most so many vectors, with their examples."""
+    """Yield an edit's candidates with their examples, in parts of at most `most` vectors."""
     total = np.arange(len(edit.candidates) + 1)
     if edit.examples:
         total += edit.examples.offsets

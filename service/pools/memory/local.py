@@ -41,7 +41,7 @@ class Plan(NamedTuple):
 MakePlan = Callable[[Contents], Plan]
 """Returns what an edit changes in the current contents."""
 CheckGrowth = Callable[[str, int], Awaitable[None]]
-"""Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by so many."""
+"""Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by that much."""
 
 _SMALL_CANDIDATE = Candidate("", "").memory
 _INDEX_RETRY_SECONDS = 600.0
@@ -98,7 +98,7 @@ class LocalPool(Pool):
         self.log: Log | None = None
         """The log that made the contents; None before the first read."""
         self._progress: float | None = None
-        """Share that is done of reading the pool or building its index; None if neither runs."""
+        """Progress of reading the pool or building its index, 0 to 1; None if neither runs."""
         self._edits_during_build: list[Edit] | None = None
         """Edits since the build of an index began; None if none is being built."""
         self._index_failed_at = -math.inf
@@ -339,7 +339,7 @@ class LocalPool(Pool):
             self.set_progress(None)
 
     def set_progress(self, progress: float | None) -> None:
-        """Set the share that is done of reading the pool or building its index."""
+        """Set the progress, 0 to 1, of reading the pool or building its index."""
         self._progress = progress
 
     async def _read_new(self) -> None:

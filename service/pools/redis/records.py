@@ -148,7 +148,7 @@ class PoolRecords(Commands):
         return int(version) or None
 
     async def note_recall(self, key: PoolKey, collection: Collection) -> None:
-        """Note what was measured of a collection, unless the pool is in another one now."""
+        """Store the measured recall of a collection, unless the pool is in another one now."""
         arguments = [
             collection.name,
             collection.width or "",

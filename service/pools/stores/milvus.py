@@ -143,7 +143,7 @@ class Milvus:
     async def fetch(
         self, collection: str, ids: Sequence[str], *, newest: bool = True
     ) -> dict[str, Stored]:
-        """Return what it has of some candidates."""
+        """Return those of some candidates that the collection has."""
         found: dict[str, Stored] = {}
         level = "Strong" if newest else "Bounded"
         columns = await self._read_columns(collection)

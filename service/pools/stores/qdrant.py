@@ -112,7 +112,7 @@ class Qdrant:
         *,
         newest: bool = True,  # noqa: ARG002 - a search sees every edit
     ) -> dict[str, Stored]:
-        """Return what it has of some candidates."""
+        """Return those of some candidates that the collection has."""
         with self._errors("fetch"):
             points = [_point(one) for one in ids]
             found = await self._client.retrieve(collection, points, with_vectors=True)

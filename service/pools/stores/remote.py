@@ -398,12 +398,12 @@ class RemotePool(Pool):
         return Sample(collection, size, rows)
 
     async def _find(self, known: StoredPool, candidates: Sequence[Candidate]) -> dict[str, Stored]:
-        """Return what the pool has of some candidates; a store is not asked for an empty pool."""
+        """Return those of some candidates that the pool has; an empty pool needs no call."""
         ids = [candidate.id for candidate in candidates] if known.size else []
         return await self._fetch(known.collection.name, ids)
 
     async def _fetch(self, collection: str, ids: Sequence[str]) -> dict[str, Stored]:
-        """Return what a collection has of some rows."""
+        """Return those of some rows that a collection has."""
         has: dict[str, Stored] = {}
         for start in range(0, len(ids), SCANNED):
             has |= await self.store.fetch(collection, ids[start : start + SCANNED])

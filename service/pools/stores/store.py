@@ -86,7 +86,7 @@ class CandidateStore(Protocol):
     async def fetch(
         self, collection: str, ids: Sequence[str], *, newest: bool = True
     ) -> dict[str, Stored]:
-        """Return the candidates with these ids that it has.
+        """Return the candidates with these ids that the collection has.
 
         Args:
             collection: Name of the collection.

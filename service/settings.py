@@ -20,6 +20,12 @@ from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.errors import TurnwiseError, message_of
+from turnwise.service.wire.fields import (
+    MAX_CANDIDATES,
+    MAX_GOALS,
+    MAX_TEXT_CHARS,
+    MAX_TOP_K,
+)
 from turnwise.service.wire.keys import ApiKey
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -57,16 +63,16 @@ class Limits(BaseSettings):
 
     max_body_bytes: ClassVar[int] = 1 << 20
     """Bytes of a request's body; uploads of candidates have their own limit."""
-    max_text_chars: ClassVar[int] = 2000
+    max_text_chars: ClassVar[int] = MAX_TEXT_CHARS
     """Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces.
     `/v1/rerank` cuts longer texts."""
     max_metadata_bytes: ClassVar[int] = 4096
     """Bytes of one candidate's metadata as JSON."""
-    max_candidates: ClassVar[int] = 1000
+    max_candidates: ClassVar[int] = MAX_CANDIDATES
     """Candidates of a call to /rank, documents of /v1/rerank, or texts of /v1/embeddings."""
-    max_goals: ClassVar[int] = 64
+    max_goals: ClassVar[int] = MAX_GOALS
     """Goals of a call to /rank, or its utterances to avoid; /plan takes 16 goals."""
-    max_top_k: ClassVar[int] = 100
+    max_top_k: ClassVar[int] = MAX_TOP_K
     """Candidates or orders that a request may ask for; a /rank without `top_k` gets all."""
     queue_limit: ClassVar[int] = 2048
     """Texts that may wait for the encoder; those of the bulk lane do not count."""

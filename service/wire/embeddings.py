@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from turnwise.service.wire.fields import Count, Value
+from turnwise.service.wire.fields import MAX_CANDIDATES, Count, Value
 
 MOST_CHARACTERS = 16_384
 """Characters of a text: an encoder reads some hundred word pieces of it."""
@@ -19,7 +19,9 @@ class EmbeddingsRequest(Value):
 
     model: str
     """The name of the service's model."""
-    input: ReadText | list[ReadText] = Field(min_length=1)
+    input: ReadText | Annotated[list[ReadText], Field(max_length=MAX_CANDIDATES)] = Field(
+        min_length=1
+    )
     encoding_format: Literal["float", "base64"] = "float"
     """`base64`: the bytes of the numbers, as float32, little endian."""
     dimensions: Count | None = None

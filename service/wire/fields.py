@@ -13,6 +13,14 @@ from pydantic import (
     model_validator,
 )
 
+MAX_TEXT_CHARS = 2000
+"""Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces."""
+MAX_CANDIDATES = 1000
+"""Candidates of a request, its documents, or its texts to embed."""
+MAX_GOALS = 64
+"""Goals of a request, or its utterances to avoid."""
+MAX_TOP_K = 100
+"""Candidates or orders that a request may ask for."""
 RESPONDER = "bot"
 """The default responder of a session, and the responder of every context that a request gives."""
 
@@ -44,13 +52,17 @@ Speaker = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=64, pattern=_SOMETHING),
 ]
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_SOMETHING)]
+LongText = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_SOMETHING)
+]
+Text = Annotated[LongText, Field(max_length=MAX_TEXT_CHARS)]
 Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number)]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False), BeforeValidator(_number)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
 Slope = Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False), BeforeValidator(_number)]
 Offset = Annotated[float, Field(ge=-1e3, le=1e3, allow_inf_nan=False), BeforeValidator(_number)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_number)]
+TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K), BeforeValidator(_number)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
 RerankerName = Literal["ioi", "cross_encoder"]
 Wordings = Literal["best", "all"]

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
 
-from turnwise.service.wire.fields import Count, OptionalContext, Speaker, Text, Value, given
+from turnwise.service.wire.fields import OptionalContext, Speaker, Text, TopK, Value, given
 
 Method = Literal["chain", "chain_curved", "greedy"]
 MAX_PLANNED_GOALS = 16
@@ -45,7 +45,7 @@ class PlanRequest(OptionalContext):
     method: Method = "chain"
     """`chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6).
     `chain` reads no context; the other two read its last two utterances."""
-    top: Count = 1
+    top: TopK = 1
     """Number of orders to return."""
 
     @field_validator("goals")

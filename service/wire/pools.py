@@ -2,21 +2,24 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
 from turnwise.service.wire.fields import (
+    MAX_CANDIDATES,
+    MAX_TEXT_CHARS,
     CandidateId,
-    Count,
     EncoderName,
     GroupName,
+    LongText,
     Name,
     Offset,
     Share,
     Slope,
     StoreName,
     Text,
+    TopK,
     Value,
 )
 from turnwise.service.wire.filters import Where
@@ -34,7 +37,8 @@ _MOST_LEVELS = 100
 class UploadedCandidate(Value):
     """A candidate to put into a pool."""
 
-    text: Text
+    # Uploads are limited; files of earlier releases may hold longer texts.
+    text: Annotated[LongText, Field(json_schema_extra={"maxLength": MAX_TEXT_CHARS})]
     id: CandidateId | None = None
     """By default derived from the text, so that a pool holds the same text once."""
     metadata: dict[str, Any] = Field(default_factory=dict)
@@ -164,7 +168,7 @@ class Edited:
 class RemovalRequest(Value):
     """Ids of candidates to remove."""
 
-    ids: list[CandidateId] = Field(min_length=1)
+    ids: list[CandidateId] = Field(min_length=1, max_length=MAX_CANDIDATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +223,7 @@ class SearchRequest(Value):
     """A text to find replies for."""
 
     text: Text
-    top_k: Count = 5
+    top_k: TopK = 5
     """Number of candidates to return."""
     where: Where | None = None
     """A filter: only candidates whose metadata match it are returned."""

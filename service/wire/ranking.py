@@ -5,8 +5,9 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, JsonValue, StrictBool, model_validator
 
 from turnwise.service.wire.fields import (
+    MAX_CANDIDATES,
+    MAX_GOALS,
     Aggregated,
-    Count,
     Finite,
     Name,
     OptionalContext,
@@ -15,6 +16,7 @@ from turnwise.service.wire.fields import (
     Share,
     Speaker,
     Text,
+    TopK,
     Value,
     Weight,
     Wordings,
@@ -93,7 +95,9 @@ class RankRequest(OptionalContext, Aggregated):
         }
     )
 
-    candidates: list[Text | GivenCandidate] | None = Field(default=None, min_length=1)
+    candidates: list[Text | GivenCandidate] | None = Field(
+        default=None, min_length=1, max_length=MAX_CANDIDATES
+    )
     pool: Name | None = None
     """A pool, instead of `candidates`: its candidates with the best next-utterance scores."""
     where: Where | None = None
@@ -105,13 +109,13 @@ class RankRequest(OptionalContext, Aggregated):
     """Whether to return the best wording of each group of the pool, or `all` of them."""
     diversity: Share = 0.0
     """How much candidates of the pool must differ from each other, as for a turn."""
-    goals: list[Goal] = Field(default=[])
-    avoid: list[Avoided] = Field(default=[])
+    goals: list[Goal] = Field(default=[], max_length=MAX_GOALS)
+    avoid: list[Avoided] = Field(default=[], max_length=MAX_GOALS)
     fit_weight: Weight = 0.0
     """With goals: weight of the next-utterance score, which is added to the reachability."""
     rerank: RerankerName | None = None
     """The re-ranker that gives the next-utterance scores, instead of the encoder."""
-    top_k: Count | None = None
+    top_k: TopK | None = None
     """Number of candidates to return; by default all."""
     explain: StrictBool = False
     """Whether to return each candidate's `fit` and each utterance's contribution to it."""

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StrictBool
 
-from turnwise.service.wire.fields import Count, Text, Value
+from turnwise.service.wire.fields import MAX_CANDIDATES, Count, LongText, Value
 
 
 class _Foreign(Value):
@@ -24,8 +24,10 @@ class RerankRequest(_Foreign):
 
     model: str | None = None
     """Ignored: the service has one model for this."""
-    query: Annotated[Text, Field(max_length=1 << 20)]
-    documents: list[Annotated[str, Field(max_length=1 << 20)] | Document] = Field(min_length=1)
+    query: Annotated[LongText, Field(max_length=1 << 20)]
+    documents: list[Annotated[str, Field(max_length=1 << 20)] | Document] = Field(
+        min_length=1, max_length=MAX_CANDIDATES
+    )
     top_n: Count | None = None
     """Number of documents to return; by default all."""
     return_documents: StrictBool | None = None

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field, PositiveInt, StrictBool, ValidationInfo,
 from pydantic_core import PydanticCustomError
 
 from turnwise.service.wire.fields import (
+    MAX_CANDIDATES,
     RESPONDER,
     Aggregated,
     CandidateId,
@@ -16,6 +17,7 @@ from turnwise.service.wire.fields import (
     Share,
     Speaker,
     Text,
+    TopK,
     Value,
     Wordings,
     given,
@@ -38,7 +40,7 @@ class TurnRequest(Aggregated):
     """What was said; by default the text of the candidate."""
     pool: Name = "default"
     """The pool to select from, and of the candidate that was said."""
-    top_k: Count = 5
+    top_k: TopK = 5
     """Number of candidates to return."""
     rerank: RerankerName | None = None
     """The re-ranker for the short list, if the service has one."""
@@ -49,7 +51,7 @@ class TurnRequest(Aggregated):
     utterance, false those of the whole session, `near` also replies close to these, true none."""
     wordings: Wordings = "best"
     """Whether to return the best wording of each group, or `all` of them."""
-    exclude: list[CandidateId] = Field(default=[])
+    exclude: list[CandidateId] = Field(default=[], max_length=MAX_CANDIDATES)
     """Ids of candidates that must not be returned."""
     diversity: Share = 0.0
     """How much candidates must differ from each other: 0 orders them by score alone, 1 by their
@@ -223,7 +225,7 @@ class ScoresQuery(Aggregated):
     last_rows: PositiveInt | None = None
     """Number of rows that `last_rows` sums."""
     pool: Name = "default"
-    ids: list[CandidateId] = Field(min_length=1)
+    ids: list[CandidateId] = Field(min_length=1, max_length=MAX_CANDIDATES)
     """Candidates, a column each; repeat the parameter for several: `ids=a&ids=b`."""
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the routes, with the limits and models of this service."""
+"""The OpenAPI document of the routes, with the models of this service."""
 
 from collections.abc import Iterator
 from threading import Lock
@@ -8,7 +8,6 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from turnwise.models.card import reranker_kind
-from turnwise.service.api.http.limits import ITEMS, NUMBERS
 from turnwise.service.settings import Settings
 from turnwise.service.wire.filters import FILTER_SCHEMAS
 from turnwise.service.wire.problems import Problem
@@ -42,8 +41,6 @@ def _document(app: FastAPI, settings: Settings) -> Json:
     document["components"]["schemas"] |= FILTER_SCHEMAS
     for node in list(_nodes(document["components"]["schemas"])):
         _refer_to_filter(node)
-    for node in list(_sent(document)):
-        _limit(node, settings)
     missing = _missing(settings)
     for node in reversed(list(_nodes(document))):  # the parts of a node before the node
         _leave_out(node, missing)
@@ -62,42 +59,10 @@ def _nodes(value: object) -> Iterator[Json]:
             yield from _nodes(child)
 
 
-def _sent(document: Json) -> Iterator[Json]:
-    """Yield every object about requests: parameters, bodies, and the schemas they refer to."""
-    schemas = document["components"]["schemas"]
-    parts = ("parameters", "requestBody")
-    waiting = [node[part] for node in _nodes(document["paths"]) for part in parts if part in node]
-    seen: set[str] = set()
-    while waiting:
-        for node in _nodes(waiting.pop()):
-            yield node
-            name = str(node.get("$ref", "")).rpartition("/")[2]
-            if name in schemas and name not in seen:
-                seen.add(name)
-                waiting.append(schemas[name])
-
-
 def _refer_to_filter(node: Json) -> None:
     """Let a property `where` refer to the schema of filters."""
     if where := node.get("properties", {}).get("where"):
         where["anyOf"] = [{"$ref": "#/components/schemas/Filter"}, {"type": "null"}]
-
-
-def _limit(node: Json, settings: Settings) -> None:
-    """Add the limits to the properties of a schema, or to a query parameter."""
-    fields = dict(node["properties"]) if isinstance(node.get("properties"), dict) else {}
-    if node.get("in") == "query":
-        fields[node["name"]] = node["schema"]
-    for name, schema in fields.items():
-        for kind in (schema, *schema.get("anyOf", ())):
-            match kind.get("type"):
-                case "array" if name in ITEMS:
-                    most = getattr(settings, ITEMS[name])
-                    kind["maxItems"] = min(most, kind.get("maxItems", most))
-                case "integer" if name in NUMBERS:
-                    kind["maximum"] = getattr(settings, NUMBERS[name])
-                case "string" if name == "text":
-                    kind.setdefault("maxLength", settings.max_text_chars)
 
 
 def _leave_out(node: Json, missing: set[str]) -> None:

@@ -12,7 +12,6 @@ from starlette.requests import Request
 
 from turnwise.service.api.access.audit import CLIENT_LEFT
 from turnwise.service.api.http.bodies import parse_json
-from turnwise.service.api.http.limits import text_error
 from turnwise.service.api.http.problems import invalid, locate_error, problem
 from turnwise.service.errors import (
     BodyTooLarge,
@@ -119,10 +118,8 @@ class _Upload:
         except ValidationError as error:
             self._fail(*invalid(error.errors(include_input=False), item, loc).errors)
             return
-        self._fail(*text_error(self.limits, uploaded.text, (*loc, "text")))
+        self._check_text(uploaded.text, (*loc, "text"))
         self._check_metadata(uploaded.metadata, (*loc, "metadata"))
-        for index, example in enumerate(uploaded.examples):
-            self._fail(*text_error(self.limits, example, (*loc, "examples", index)))
         self._candidates.append(Candidate.uploaded(uploaded))
         if len(self._candidates) > (most := self.limits.max_pool_size):
             raise PoolFull(f"an upload may have {most} candidates; nothing was changed")
@@ -155,6 +152,11 @@ class _Upload:
         """Return all candidates, or raise their errors."""
         self._stop_at_errors(1)
         return self._candidates
+
+    def _check_text(self, text: str, loc: Loc) -> None:
+        most = self.limits.max_text_chars
+        if len(text) > most:
+            self._fail(FieldError(loc, describe_excess(len(text), most, "characters")))
 
     def _check_metadata(self, metadata: dict[str, Any], loc: Loc) -> None:
         if not metadata:

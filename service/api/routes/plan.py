@@ -8,7 +8,7 @@ from starlette.responses import Response
 from turnwise.service.api.access.dependencies import Encoding, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
-from turnwise.service.api.http.limits import check_limits
+from turnwise.service.api.http.limits import check_turns
 from turnwise.service.errors import Conflict, SessionNotFound, StateUnavailable
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.planning import PlanAnswer, PlanRequest
@@ -44,7 +44,7 @@ async def plan(
     request: Annotated[PlanRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
     """Returns the best order of up to 16 goals, or the `top` best."""
-    check_limits(services.settings, request)
+    check_turns(services.settings, request)
     async with deadline(services.settings.request_timeout):
         result = await services.planning.plan(namespace, request)
     return answer(result, result.timings_ms)

@@ -16,7 +16,6 @@ from turnwise.service.api.access.dependencies import (
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, failures
 from turnwise.service.api.http.headers import UNCACHED
-from turnwise.service.api.http.limits import check_limits
 from turnwise.service.api.http.uploads import progress_lines, read_candidates
 from turnwise.service.errors import (
     CandidateNotFound,
@@ -263,7 +262,6 @@ async def search_pool(
     search: Annotated[SearchRequest, Body(examples=[{"text": "Where is my parcel?"}])],
 ) -> Response:
     """Ranks the candidates with the text as the whole context."""
-    check_limits(services.settings, search)
     async with deadline(services.settings.request_timeout):
         found = await services.search.search(namespace, name, search)
     return answer(SearchAnswer.model_construct(candidates=found))

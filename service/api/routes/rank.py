@@ -9,7 +9,7 @@ from starlette.responses import Response
 from turnwise.service.api.access.dependencies import Encoding, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
-from turnwise.service.api.http.limits import check_limits
+from turnwise.service.api.http.limits import check_turns
 from turnwise.service.errors import (
     Conflict,
     PoolNotFound,
@@ -74,7 +74,7 @@ async def rank(
 
     The context is that of a session, or the request gives it. The session does not change.
     """
-    check_limits(services.settings, request)
+    check_turns(services.settings, request)
     async with deadline(services.settings.request_timeout):
         result = await services.ranking.rank(namespace, request)
     if request.explain:  # up to 10 MB

@@ -15,7 +15,7 @@ from turnwise.service.api.access.dependencies import (
 )
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
-from turnwise.service.api.http.limits import check_limits
+from turnwise.service.api.http.limits import check_turns
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
@@ -108,7 +108,7 @@ async def post_turn(
     The answer holds candidates if the speaker is not the responder (`bot` by default). `respond`
     overrides this.
     """
-    check_limits(services.settings, turn)
+    check_turns(services.settings, turn)
     result = await services.turns.turn(namespace, session_id, turn, idempotency_key)
     return answer(result, result.timings_ms)
 
@@ -188,7 +188,6 @@ async def post_feedback(
     feedback: FeedbackRequest,
 ) -> Response:
     """The same event again changes nothing. An undo of the turn removes its feedback."""
-    check_limits(services.settings, feedback)
     return answer(await services.sessions.add_feedback(namespace, session_id, turn, feedback))
 
 
@@ -214,7 +213,7 @@ async def get_scores(
     query: Annotated[ScoresQuery, Query()],
 ) -> Response:
     """Returns the scores after each utterance: a line per utterance, a column per candidate."""
-    check_limits(services.settings, query)
+    check_turns(services.settings, query)
     async with deadline(services.settings.request_timeout):
         matrix = await services.sessions.scores(namespace, session_id, query.pool, query.ids, query)
     # A large matrix takes a while, during which the event loop can continue.

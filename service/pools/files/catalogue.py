@@ -176,10 +176,8 @@ def _rows(files: Sequence[str]) -> Iterator[Row]:
 def _row(fields: dict[str, Any], file: str, line: int | None) -> Row:
     read = read_candidate(fields, file, line)
     row = Row(Candidate.uploaded(read), file, line)
-    texts = [("text", read.text), *(("examples", example) for example in read.examples)]
-    for field, text in texts:
-        if len(text) > Limits.max_text_chars:
-            raise row.error(describe_excess(len(text), Limits.max_text_chars, "characters"), field)
+    if (length := len(read.text)) > Limits.max_text_chars:
+        raise row.error(describe_excess(length, Limits.max_text_chars, "characters"), "text")
     size = len(json.dumps(read.metadata, ensure_ascii=False).encode()) if read.metadata else 0
     if size > Limits.max_metadata_bytes:
         raise row.error(describe_excess(size, Limits.max_metadata_bytes, "bytes"), "metadata")

@@ -104,7 +104,7 @@ def test_an_invalid_line_is_reported_and_the_chat_continues(chat: Chat, live: Li
     assert "no candidates yet" in out
     assert "/quit" in out
     assert out.count("there is no candidate") == 2
-    assert "characters are more than the limit" in out
+    assert "should have at most 2000 characters" in out
     assert len(said(live)) == 2
 
 

@@ -18,17 +18,17 @@ RANK: dict[str, Any] = {"context": [SAID], "candidates": ["x"]}
 CHOSEN = {"candidate": "c", "event": "chosen"}
 RERANK = {"query": "a", "documents": ["a"]}
 SECRET = "my secret"  # noqa: S105 - what an answer must not quote
-LONG = f'"{SECRET} {"x" * 20}"'
+LONG = f'"{SECRET} {"x" * 2000}"'
 NO_NUMBERS = ["true", '"5"', "1e400"]
 NO_COUNTS = [*NO_NUMBERS, "0", "1.5"]
 NO_SHARES = ["-0.1", "1.1", '"0.5"']
-THREE = '["a", "b", "c"]'
+MANY = json.dumps(["a"] * 1001)
 
 # Requests, and values in JSON that are wrong where their bodies have HERE.
 WRONG: list[tuple[str, Any, list[str]]] = [
     ("POST /sessions/s/turn", {**SAID, "text": HERE}, [LONG, "null", '" "', "7"]),
     ("POST /sessions/s/turn", {**SAID, "speaker": HERE}, [f'"{"x" * 65}"', "null"]),
-    ("POST /sessions/s/turn", {**SAID, "top_k": HERE}, [*NO_COUNTS, "6"]),
+    ("POST /sessions/s/turn", {**SAID, "top_k": HERE}, [*NO_COUNTS, "101"]),
     ("POST /sessions/s/turn", {**SAID, "last_rows": HERE}, NO_COUNTS),
     ("POST /sessions/s/turn", {**SAID, "expected_turn": HERE}, NO_COUNTS),
     ("POST /sessions/s/turn", {**SAID, "explain": HERE}, ["1", '"true"', "null"]),
@@ -37,7 +37,7 @@ WRONG: list[tuple[str, Any, list[str]]] = [
     ("POST /sessions/s/turn", {**SAID, "repeat": HERE}, ['"far"']),
     ("POST /sessions/s/turn", {**SAID, "diversity": HERE}, NO_SHARES),
     ("POST /sessions/s/turn", {**SAID, "exclude": [HERE]}, ['"a\\nb"']),
-    ("POST /sessions/s/turn", {**SAID, "exclude": HERE}, [json.dumps(["a"] * 1001)]),
+    ("POST /sessions/s/turn", {**SAID, "exclude": HERE}, [MANY]),
     ("POST /sessions/s/turns/1/feedback", {**CHOSEN, "event": HERE}, ['"liked"']),
     ("POST /sessions/s/turns/1/feedback", {**CHOSEN, "candidate": HERE}, [f'"{"x" * 129}"']),
     ("POST /sessions/s/turns/1/feedback", {**CHOSEN, "text": HERE}, ['"Hello"']),
@@ -49,40 +49,40 @@ WRONG: list[tuple[str, Any, list[str]]] = [
     ),
     ("POST /rank", {**RANK, "context": HERE}, [json.dumps([SAID] * 3)]),
     ("POST /rank", {**RANK, "context": [SAID, {**SAID, "text": HERE}]}, [LONG]),
-    ("POST /rank", {**RANK, "candidates": HERE}, ["[]", THREE]),
+    ("POST /rank", {**RANK, "candidates": HERE}, ["[]", MANY]),
     ("POST /rank", {**RANK, "candidates": ["x", HERE]}, [LONG, "7"]),
     ("POST /rank", {**RANK, "candidates": ["x", {"text": HERE}]}, [LONG]),
-    ("POST /rank", {**RANK, "goals": HERE}, [json.dumps([{"text": "x"}] * 3)]),
+    ("POST /rank", {**RANK, "goals": HERE}, [json.dumps([{"text": "x"}] * 65)]),
     ("POST /rank", {**RANK, "goals": [{"text": HERE}]}, [LONG]),
     (
         "POST /rank",
         {**RANK, "goals": [{"text": "x", "weight": HERE}]},
         [*NO_NUMBERS, "-1e308", "-1.1e6"],
     ),
-    ("POST /rank", {**RANK, "avoid": HERE}, [json.dumps([{"text": "x", "threshold": 1}] * 3)]),
+    ("POST /rank", {**RANK, "avoid": HERE}, [json.dumps([{"text": "x", "threshold": 1}] * 65)]),
     ("POST /rank", {**RANK, "avoid": [{"text": HERE, "threshold": 1}]}, [LONG]),
     ("POST /rank", {**RANK, "avoid": [{"text": "x", "threshold": HERE}]}, NO_NUMBERS),
     ("POST /rank", {**RANK, "fit_weight": HERE}, [*NO_NUMBERS, "1e308", "1.1e6"]),
-    ("POST /rank", {**RANK, "top_k": HERE}, [*NO_COUNTS, "6"]),
-    ("POST /plan", {"goals": HERE}, ["[]", json.dumps([{"text": str(n)} for n in range(3)])]),
-    ("POST /plan", {"goals": [{"text": "x"}, {"text": "y"}], "top": HERE}, [*NO_COUNTS, "6"]),
+    ("POST /rank", {**RANK, "top_k": HERE}, [*NO_COUNTS, "101"]),
+    ("POST /plan", {"goals": HERE}, ["[]", json.dumps([{"text": str(n)} for n in range(17)])]),
+    ("POST /plan", {"goals": [{"text": "x"}, {"text": "y"}], "top": HERE}, [*NO_COUNTS, "101"]),
     ("POST /pools/p/search", {"text": HERE}, [LONG]),
-    ("POST /pools/p/search", {"text": "x", "top_k": HERE}, [*NO_COUNTS, "6"]),
+    ("POST /pools/p/search", {"text": "x", "top_k": HERE}, [*NO_COUNTS, "101"]),
     ("PUT /pools/p", {"min_confidence": HERE}, NO_SHARES),
     ("PUT /pools/p", {"calibration": HERE}, ["[1.0, 0.0]"]),
     ("PUT /pools/p", {"calibration": {"slope": 1.0, "offset": HERE}}, ["1e9", "null"]),
     ("PUT /pools/p", {"calibration": {"slope": HERE, "offset": 0.0}}, ["-1.0"]),
     ("PUT /pools/p", {"calibration": {"slope": 1.0, "offset": 0.0, "more": HERE}}, ["1"]),
     ("POST /v1/rerank", {**RERANK, "query": HERE}, ["null", '" "']),
-    ("POST /v1/rerank", {**RERANK, "documents": HERE}, ["[]", THREE]),
+    ("POST /v1/rerank", {**RERANK, "documents": HERE}, ["[]", MANY]),
     ("POST /v1/rerank", {**RERANK, "top_n": HERE}, ["0"]),
 ]
 
 
 @pytest.fixture
 async def small(client_of: Connect, limit: Limit) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of an API whose limits are small."""
-    limit(max_text_chars=10, max_candidates=2, max_goals=2, max_top_k=5, max_body_bytes=10_000)
+    """A client of an API with small limits of turns and bytes."""
+    limit(max_body_bytes=100_000)
     async with client_of(max_turns=2) as client:
         yield client
 
@@ -115,16 +115,16 @@ async def test_a_wrong_value_is_named(
 
 
 async def test_columns_of_scores_are_limited(small: httpx.AsyncClient) -> None:
-    response = await small.get("/sessions/s/scores", params={"ids": ["a", "b", "c"]})
+    response = await small.get("/sessions/s/scores", params={"ids": ["a"] * 1001})
     assert [error["loc"] for error in response.json()["errors"]] == [["query", "ids"]]
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/sessions/s/turn", {"speaker": "user", "text": "x" * 10, "top_k": 5}),
-        ("/rank", {**RANK, "context": [SAID] * 2, "candidates": ["x" * 10] * 2, "top_k": 5}),
-        ("/plan", {"goals": [{"text": "x"}, {"text": "y"}], "top": 5}),
+        ("/sessions/s/turn", {"speaker": "user", "text": "x" * 2000, "top_k": 100}),
+        ("/rank", {**RANK, "context": [SAID] * 2, "candidates": ["x" * 2000] * 2, "top_k": 100}),
+        ("/plan", {"goals": [{"text": "x"}, {"text": "y"}], "top": 100}),
     ],
 )
 async def test_a_request_at_the_limit_passes(
@@ -136,7 +136,7 @@ async def test_a_request_at_the_limit_passes(
 async def test_body_over_the_limit_is_refused_by_its_declared_length(
     small: httpx.AsyncClient, parts: Parts
 ) -> None:
-    response = await small.post("/rank", content=b"x" * 10_001)
+    response = await small.post("/rank", content=b"x" * 100_001)
     metrics = (await small.get("/metrics")).text
     assert response.status_code == 413
     assert response.json()["type"] == "urn:turnwise:problem:body-too-large"

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from tests.unit.api.conftest import Limit, Parts, api_key, make_app, request_scope
+from tests.unit.api.conftest import Parts, api_key, make_app, request_scope
 from turnwise.service import errors
 from turnwise.service.errors import InvalidRequest, ServiceError
 
@@ -149,20 +149,6 @@ def test_without_keys_the_document_asks_for_none() -> None:
     document = make_app(Parts()).openapi()
     assert "securitySchemes" not in document["components"]
     assert '"security"' not in json.dumps(document["paths"])
-
-
-def test_document_names_the_limits_in_force(limit: Limit) -> None:
-    limit(max_top_k=7, max_goals=3, max_text_chars=50)
-    document = make_app(Parts(), max_turns=9).openapi()
-    schemas = document["components"]["schemas"]
-    assert schemas["TurnRequest"]["properties"]["top_k"]["maximum"] == 7
-    assert schemas["TurnRequest"]["properties"]["text"]["maxLength"] == 50
-    assert schemas["PlanRequest"]["properties"]["goals"]["maxItems"] == 3
-    assert schemas["RankRequest"]["properties"]["context"]["anyOf"][0]["maxItems"] == 9
-    assert "maxItems" not in schemas["TurnAnswer"]["properties"]["candidates"]
-    query = document["paths"]["/sessions/{session_id}/scores"]["get"]["parameters"]
-    (ids,) = (parameter for parameter in query if parameter["name"] == "ids")
-    assert ids["schema"]["maxItems"] == 1000
 
 
 async def test_every_error_is_answered_with_its_problem(

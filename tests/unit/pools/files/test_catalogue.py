@@ -117,7 +117,7 @@ BAD = {
         (f'{{"text": "{"x" * 2001}"}}\n', 'line 1, field "text": 2001 characters are more'),
         (
             f'{{"text": "x", "examples": ["y", "{"x" * 2001}"]}}\n',
-            'line 1, field "examples": 2001 characters are more',
+            'line 1, field "examples": not a candidate: String should have at most 2000',
         ),
         (
             f'{{"text": "x", "metadata": {{"a": "{"x" * 5000}"}}}}\n',

@@ -1,5 +1,8 @@
 """`turnwise key`: makes an API key."""
 
+import hashlib
+import secrets
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -23,10 +26,6 @@ def key(
 
     Prints the key, once, and the JSON for TURNWISE_API_KEYS or TURNWISE_API_KEYS_FILE.
     """
-    import hashlib  # noqa: PLC0415
-    import secrets  # noqa: PLC0415
-    from datetime import UTC, datetime, timedelta  # noqa: PLC0415
-
     from pydantic import ValidationError  # noqa: PLC0415
 
     from turnwise.service.wire.keys import ApiKey  # noqa: PLC0415

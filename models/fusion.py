@@ -7,16 +7,20 @@ in `models.scores`. Either may be right: a reply may fit a question that nobody 
 known question may have a reply that shares no word with it. So the fusion is a soft maximum of the
 two, in standard deviations of the reply scores of the pool:
 
-    z = (r - mean of r) / deviation of r                                     the reply
-    h = example · s + height · (s - mean of s) / deviation of s + offset   the best example
+    z = (r - mean of r) / deviation of r                                   the reply
+    h = example · s + height · (s - mean of s) / deviation of s
+        + agreement · z + utterances · log n + offset                      the best example
     fused = softness · log(e^(z / softness) + e^(h / softness))
 
-The mean and deviation of s are over all examples of the pool. The result comes in the units of r,
-as r + deviation of r · softness · log(1 + e^((h - z) / softness)), which has three consequences:
+The mean and deviation of s are over all examples of the pool. n is the number of utterances of the
+context: the longer a conversation is, the less its newest utterance says alone ("yes please"), so
+`utterances` is below 0. Of two candidates whose examples match alike, the one whose reply fits the
+context better comes first: the agreement. The result comes in the units of r, as
+r + deviation of r · softness · log(1 + e^((h - z) / softness)), which has three consequences:
 
 - A candidate without examples keeps its reply score to the bit.
 - An example never lowers the score of its candidate.
-- A better match of an example never gives a lower score.
+- A better match of an example, or a better reply score, never gives a lower score.
 """
 
 from dataclasses import dataclass, field
@@ -42,6 +46,8 @@ class Fusion:
         height: Of the standard deviations from the mean cosine to that one; at least 0.
         offset: Added to both.
         softness: Width of the soft maximum, above 0; near 0 the larger of the two counts alone.
+        agreement: Of the standardised reply score, in the evidence of an example; at least 0.
+        utterances: Of the logarithm of the number of utterances of the context, in the evidence.
         fitted: Figures of the fit, for people.
     """
 
@@ -49,25 +55,22 @@ class Fusion:
     height: float
     offset: float
     softness: float
+    agreement: float = 0.0
+    utterances: float = 0.0
     fitted: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Reject coefficients with which a better example could lower a score (ValueError)."""
-        if self.example < 0 or self.height < 0 or self.softness <= 0:
-            raise ValueError("a fusion needs example ≥ 0, height ≥ 0 and softness > 0")
-
-    def evidence(self, examples: Float64, spread: Spread) -> Float64:
-        """Return h (n,), what the example scores of candidates say; -inf for `NO_EXAMPLE`.
-
-        Args:
-            examples: (n,) the largest cosine of the newest utterance with a candidate's examples.
-            spread: The cosines of the newest utterance with all examples of the pool.
-        """
-        height = (examples - spread.mean) / max(spread.deviation, NARROWEST)
-        return np.asarray(self.example * examples + self.height * height + self.offset)
+        """Reject coefficients with which a better match could lower a score (ValueError)."""
+        if min(self.example, self.height, self.agreement) < 0 or self.softness <= 0:
+            raise ValueError("a fusion needs example, height and agreement ≥ 0, and softness > 0")
 
     def scores(
-        self, replies: Float64, examples: Float64, of_replies: Spread, of_examples: Spread
+        self,
+        replies: Float64,
+        examples: Float64,
+        of_replies: Spread,
+        of_examples: Spread,
+        utterances: int = 1,
     ) -> Float64:
         """Return the fused scores (n,) of n candidates, in the units of the reply scores.
 
@@ -76,23 +79,50 @@ class Fusion:
             examples: (n,) example scores; `NO_EXAMPLE` for a candidate without examples.
             of_replies: The reply scores of all candidates of the pool.
             of_examples: The cosines of the newest utterance with all examples of the pool.
+            utterances: Number of utterances of the context, at least 1.
         """
-        deviation = max(of_replies.deviation, NARROWEST)
-        reply = (replies - of_replies.mean) / deviation
-        above = (self.evidence(examples, of_examples) - reply) / self.softness
-        return np.asarray(replies + deviation * self.softness * np.logaddexp(0.0, above))
+        excess = self._excess(replies, examples, of_replies, of_examples, utterances)
+        scale = max(of_replies.deviation, NARROWEST) * self.softness
+        return np.asarray(replies + scale * np.logaddexp(0.0, excess / self.softness))
 
     def has_matched(
-        self, replies: Float64, examples: Float64, of_replies: Spread, of_examples: Spread
+        self,
+        replies: Float64,
+        examples: Float64,
+        of_replies: Spread,
+        of_examples: Spread,
+        utterances: int = 1,
     ) -> NDArray[np.bool_]:
         """Return whether the best example says more for each of n candidates than its reply.
 
         Arguments as in `scores`.
         """
-        deviation = max(of_replies.deviation, NARROWEST)
-        reply = (replies - of_replies.mean) / deviation
-        return np.asarray(self.evidence(examples, of_examples) >= reply)
+        return self._excess(replies, examples, of_replies, of_examples, utterances) >= 0
+
+    def _excess(
+        self,
+        replies: Float64,
+        examples: Float64,
+        of_replies: Spread,
+        of_examples: Spread,
+        utterances: int,
+    ) -> Float64:
+        """Return h - z (n,): how much more the examples say than the replies."""
+        reply = (replies - of_replies.mean) / max(of_replies.deviation, NARROWEST)
+        matched = examples != NO_EXAMPLE
+        cosine = np.where(matched, examples, 0.0)  # a coefficient of 0 times -inf has no value
+        height = (cosine - of_examples.mean) / max(of_examples.deviation, NARROWEST)
+        evidence = (
+            self.example * cosine
+            + self.height * height
+            + self.agreement * reply
+            + self.utterances * np.log(utterances)
+            + self.offset
+        )
+        return np.where(matched, evidence - reply, -np.inf)
 
 
-DEFAULT_FUSION = Fusion(example=3.6, height=1.2, offset=-3.4, softness=0.56)
+DEFAULT_FUSION = Fusion(
+    example=3.2, height=0.72, offset=-2.2, softness=0.18, agreement=0.38, utterances=-0.48
+)
 """The fusion of a model whose card has none: rounded coefficients of the shipped model."""

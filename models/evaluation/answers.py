@@ -8,6 +8,7 @@ outside, which no answer fits, show whether the confidence tells them from the o
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -97,45 +98,81 @@ class EncodedAnswers:
                 with other numbers of examples ask the same.
         """
         rng = np.random.default_rng(seed)
-        count = len(self.replies)
         orders = [rng.permutation(len(phrasings)) for phrasings in self.questions]
-        has_examples = np.zeros(count, np.bool_)
-        has_examples[rng.permutation(count)[: round(count * covered)]] = examples > 0
-        asked = []
-        owners = []
-        known = []
-        known_owners = []
+        covered_answers = draw_covered(len(self.replies), covered, rng)
+        asked: list[Float32] = []
+        known: list[Float32] = []
+        owners: list[int] = []
         for answer, (order, phrasings) in enumerate(zip(orders, self.questions, strict=True)):
-            kept = min(examples, len(order) - 1)
             first = min(max(examples, reserved), len(order) - 1)
             rest = phrasings[order[first : first + ASKED]]
             asked.append(rest)
             owners += [answer] * len(rest)
-            if has_examples[answer]:
-                known.append(phrasings[order[:kept]])
-                known_owners += [answer] * kept
+            kept = min(examples, len(order) - 1) if covered_answers[answer] else 0
+            known.append(phrasings[order[:kept]])
         queries = np.concatenate([*asked, self.outside])
         right = np.array(owners + [OUTSIDE] * len(self.outside))
-        return trial_of(queries, self.replies, known, np.array(known_owners, np.intp), right)
+        contexts = Contexts.of_questions(queries, right, len(self.replies))
+        return trial_of(contexts, self.replies, known, covered_answers)
+
+
+def draw_covered(count: int, covered: float, rng: np.random.Generator) -> Mask:
+    """Return which (count,) answers have examples: the share `covered` of them."""
+    drawn = np.zeros(count, np.bool_)
+    drawn[rng.permutation(count)[: round(count * covered)]] = True
+    return drawn
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contexts:
+    """n contexts that are searched for.
+
+    Attributes:
+        queries: (n, d) running queries.
+        newest: (n, d) newest utterances, as examples are encoded.
+        utterances: (n,) numbers of utterances.
+        left_out: (n, C) answers that a search does not offer.
+        right: (n,) index of the right answer, or `OUTSIDE`.
+    """
+
+    queries: Float32
+    newest: Float32
+    utterances: Indices
+    left_out: Mask
+    right: Indices
+
+    @classmethod
+    def of_questions(cls, questions: Float32, right: Indices, answers: int) -> Self:
+        """Return contexts of one utterance each, after which all answers are offered."""
+        count = len(questions)
+        left_out = np.zeros((count, answers), np.bool_)
+        return cls(questions, questions, np.ones(count, np.intp), left_out, right)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """The scores of n questions over C answers, which have N examples in all.
+    """The scores of n contexts over C answers, which have N examples in all.
 
     Attributes:
+        contexts: The contexts.
         replies: (n, C) reply scores.
         examples: (n, C) example scores, `NO_EXAMPLE` for an answer without examples.
         of_replies: n spreads of the reply scores.
         of_examples: n spreads of the cosines with all examples; none without examples.
-        right: (n,) index of the right answer, or `OUTSIDE`.
+        covered: (C,) which answers have examples, if there are any.
     """
 
+    contexts: Contexts
     replies: Float64
     examples: Float64
     of_replies: tuple[Spread, ...]
     of_examples: tuple[Spread, ...]
-    right: Indices
+    covered: Mask
+
+    @property
+    def right(self) -> Indices:
+        """(n,) index of the right answer, or `OUTSIDE`."""
+        return self.contexts.right
 
     @property
     def has_examples(self) -> bool:
@@ -143,25 +180,41 @@ class Trial:
         return bool(self.of_examples)
 
     def scores(self, fusion: Fusion) -> Float64:
-        """Return the scores (n, C) that order the answers."""
-        if not self.has_examples:
-            return self.replies
-        rows = zip(self.replies, self.examples, self.of_replies, self.of_examples, strict=True)
-        return np.stack([fusion.scores(*row) for row in rows])
+        """Return the scores (n, C) that order the answers; -inf where one is left out."""
+        scores = self.replies
+        if self.has_examples:
+            rows = zip(
+                self.replies,
+                self.examples,
+                self.of_replies,
+                self.of_examples,
+                self.contexts.utterances.tolist(),
+                strict=True,
+            )
+            scores = np.stack([fusion.scores(*row) for row in rows])
+        return np.where(self.contexts.left_out, -np.inf, scores)
 
 
 def trial_of(
-    queries: Float32, replies: Float32, known: Sequence[Float32], owners: Indices, right: Indices
+    contexts: Contexts, replies: Float32, known: Sequence[Float32], covered: Mask
 ) -> Trial:
-    """Return the trial of questions (n, d), with examples in blocks and the answer of each one."""
-    scores = (queries @ replies.T).astype(np.float64)
+    """Return the trial of contexts over C answers.
+
+    Args:
+        contexts: The contexts.
+        replies: (C, d) of the answers.
+        known: For each answer (q, d) of its examples.
+        covered: (C,) as in `Trial`.
+    """
+    scores = (contexts.queries @ replies.T).astype(np.float64)
     best = np.full(scores.shape, NO_EXAMPLE)
+    owners = np.repeat(np.arange(len(known)), [len(examples) for examples in known])
     spreads: tuple[Spread, ...] = ()
-    if known:
-        cosines = (queries @ np.concatenate(known).T).astype(np.float64)
+    if len(owners):
+        cosines = (contexts.newest @ np.concatenate(known).T).astype(np.float64)
         np.maximum.at(best.T, owners, cosines.T)
         spreads = _spreads(cosines)
-    return Trial(scores, best, _spreads(scores), spreads, right)
+    return Trial(contexts, scores, best, _spreads(scores), spreads, covered)
 
 
 def _spreads(scores: Float64) -> tuple[Spread, ...]:
@@ -209,11 +262,16 @@ def first_answers(trial: Trial, fusion: Fusion) -> Firsts:
     inside = trial.right != OUTSIDE
     of_right = scores[questions, trial.right]
     rank = np.where(inside, (scores >= of_right[:, None]).sum(axis=1), scores.shape[1])
+    norms = np.linalg.norm(trial.contexts.queries, axis=1)
     rows = [
         features(
-            scores[question, first[question]], scores[question, second[question]], spread, 1, 1
+            scores[number, first[number]],
+            scores[number, second[number]],
+            spread,
+            norms[number],
+            trial.contexts.utterances[number],
         )
-        for question, spread in enumerate(trial.of_replies)
+        for number, spread in enumerate(trial.of_replies)
     ]
     return Firsts(
         features=np.stack(rows),

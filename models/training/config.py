@@ -108,12 +108,14 @@ class Validation(Section):
 
 
 class Answers(Section):
-    """Answers with questions, on which the fusion and the confidence with examples are fitted."""
+    """Answers on which the fusion and the confidence with examples are fitted."""
 
     pools: tuple[NonEmpty, ...] = ()
     """Files, one for each pool: none, or at least two. The first holds small talk."""
     outside: tuple[NonEmpty, ...] = ()
     """Files of questions that no answer fits."""
+    dialogues: tuple[NonEmpty, ...] = ()
+    """Files of dialogues in which some replies recur, a pool each."""
 
 
 class RunConfig(Section):

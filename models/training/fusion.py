@@ -1,4 +1,4 @@
-"""Fits the fusion and the confidence with examples, on answers with phrasings of their questions.
+"""Fits the fusion and the confidence with examples, on answers to questions and in dialogues.
 
 The coefficients are those under which the right answers are likeliest, if the probability of an
 answer is proportional to e^(sharpness · fused score): a conditional logit (McFadden, 1974). A pool
@@ -16,6 +16,7 @@ import numpy as np
 from turnwise.models.arrays import Float64
 from turnwise.models.card import update_card
 from turnwise.models.confidence import Spread, regress
+from turnwise.models.data import read_dialogues
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.answers import (
     OUTSIDE,
@@ -27,6 +28,12 @@ from turnwise.models.evaluation.answers import (
     first_answers,
     read_answers,
     read_questions,
+)
+from turnwise.models.evaluation.dialogue_answers import (
+    DialogueAnswers,
+    EncodedDialogueAnswers,
+    encode_dialogue_answers,
+    find_answers,
 )
 from turnwise.models.evaluation.metrics import Indices, Mask
 from turnwise.models.example_confidence import ExampleCalibration, example_features
@@ -48,16 +55,17 @@ class Standardised(NamedTuple):
 
     Attributes:
         reply: z (n, C), the reply scores in standard deviations from their mean.
-        cosine: (n, C) example scores; 0 where there are none.
-        height: (n, C) the same in standard deviations from the mean of all examples.
+        parts: (n, C, k) what the coefficients of the evidence multiply: cosine, height, 1 for the
+            offset, reply, and the logarithm of the number of utterances.
         has_examples: (n, C) whether an answer has examples.
+        left_out: (n, C) whether an answer is not offered.
         right: (n,) index of the right answer.
     """
 
     reply: Float64
-    cosine: Float64
-    height: Float64
+    parts: Float64
     has_examples: Mask
+    left_out: Mask
     right: Indices
 
 
@@ -74,14 +82,20 @@ def calibrate_examples(folder: Path, config: Config, find: Find) -> None:
     encoder = UtteranceEncoder(folder, precision=config.precision)
     pools = [read_answers([find(path)]) for path in config.answers.pools]
     outside = read_questions(map(find, config.answers.outside))
-    fusion, calibration = fit_examples(encoder, pools, outside)
+    dialogues = [
+        find_answers(list(read_dialogues(find(path)))) for path in config.answers.dialogues
+    ]
+    fusion, calibration = fit_examples(encoder, pools, outside, dialogues)
     update_card(folder, "fusion", fusion)
     if calibration:
         update_card(folder, "example_confidence", calibration)
 
 
 def fit_examples(
-    encoder: UtteranceEncoder, pools: Sequence[Sequence[Answer]], outside: Sequence[str]
+    encoder: UtteranceEncoder,
+    pools: Sequence[Sequence[Answer]],
+    outside: Sequence[str],
+    dialogues: Sequence[DialogueAnswers] = (),
 ) -> tuple[Fusion, ExampleCalibration | None]:
     """Return the fusion, and the confidence with examples where the encoder has a calibration.
 
@@ -90,93 +104,124 @@ def fit_examples(
         pools: At least two pools of answers. The first one, say small talk, is also tried with
             replies that say little about their questions.
         outside: Questions that no answer of any pool fits.
+        dialogues: Pools of replies that recur in dialogues.
     """
     encoded = [encode_answers(encoder, answers, outside) for answers in pools]
     alone = with_questions_of_others(encoded)
     alone.append(with_stray_replies(alone[0], encoded[1:]))
-    trials = [draw_trials(pool) for pool in alone]
-    fusion = fit_fusion([*trials, draw_trials(joined(encoded))])
+    questions = [draw_trials(pool) for pool in alone]
+    kinds = [[*questions, draw_trials(joined(encoded))]]
+    of_dialogues = [draw_trials(encode_dialogue_answers(encoder, each)) for each in dialogues]
+    if of_dialogues:
+        kinds.append(of_dialogues)
+    fusion = fit_fusion(kinds)
     if encoder.calibration is None:
         return fusion, None
-    found = [first_answers(trial, fusion) for of_pool in trials for trial in of_pool]
+    trials = [trial for of_pool in [*questions, *of_dialogues] for trial in of_pool]
+    found = [first_answers(trial, fusion) for trial in trials]
     plain = [encoder.calibration.confidence(each.features) for each in found]
     return fusion, fit_example_confidence(found, plain)
 
 
-def draw_trials(pool: EncodedAnswers) -> list[Trial]:
-    """Return the trials of a pool with every number of examples, coverage and seed."""
-    return [pool.trial(*drawn) for drawn in product(EXAMPLES, COVERED, SEEDS)]
+def draw_trials(pool: EncodedAnswers | EncodedDialogueAnswers) -> list[Trial]:
+    """Return the trials of a pool with every number of examples, coverage and seed.
+
+    In a pool of two answers, a quarter covers none; such trials are left out.
+    """
+    trials = [pool.trial(*drawn) for drawn in product(EXAMPLES, COVERED, SEEDS)]
+    return [trial for trial in trials if trial.has_examples]
 
 
-def fit_fusion(pools: Sequence[Sequence[Trial]]) -> Fusion:
-    """Return the likeliest coefficients over trials of pools; each pool weighs the same."""
+def fit_fusion(kinds: Sequence[Sequence[Sequence[Trial]]]) -> Fusion:
+    """Return the likeliest coefficients.
+
+    Args:
+        kinds: For each kind of conversation, such as single questions, the trials of its pools.
+            Each kind weighs the same, and so does each pool of a kind.
+    """
     from scipy.optimize import minimize  # type: ignore[import-untyped] # noqa: PLC0415
 
-    trials = [[standardise(trial) for trial in of_pool] for of_pool in pools]
+    trials = [
+        (standardise(trial), 1 / (len(kinds) * len(pools) * len(of_pool)))
+        for pools in kinds
+        for of_pool in pools
+        for trial in of_pool
+    ]
 
     def loss(w: Float64) -> tuple[float, Float64]:
         value = _RIDGE / 2 * float(w @ w)
         slope = _RIDGE * w
-        for of_pool in trials:
-            for trial in of_pool:
-                more, gradient = negative_log_likelihood(w, trial)
-                value += more / len(of_pool) / len(trials)
-                slope = slope + gradient / len(of_pool) / len(trials)
+        for trial, weight in trials:
+            more, gradient = negative_log_likelihood(w, trial)
+            value += weight * more
+            slope = slope + weight * gradient
         return value, slope
 
     start = DEFAULT_FUSION
-    w = np.array([start.example, start.height, start.offset, start.softness, 1.5])
+    w = [start.example, start.height, start.offset, start.agreement, start.utterances]
     free = (None, None)
     positive = (0.0, None)
-    bounds = [positive, positive, free, (0.05, None), (0.05, None)]
-    found = minimize(loss, w, jac=True, method="L-BFGS-B", bounds=bounds)
-    example, height, offset, softness, _ = (round(float(each), 4) for each in found.x)
-    return Fusion(example, height, offset, softness)
+    wide = (0.05, None)
+    found = minimize(
+        loss,
+        np.array([*w, start.softness, 1.5]),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[positive, positive, free, positive, free, wide, wide],
+    )
+    example, height, offset, agreement, utterances, softness, _ = found.x.round(4).tolist()
+    return Fusion(
+        example=example,
+        height=height,
+        offset=offset,
+        softness=softness,
+        agreement=agreement,
+        utterances=utterances,
+    )
 
 
 def negative_log_likelihood(w: Float64, trial: Standardised) -> tuple[float, Float64]:
-    """Return the mean of -log P(right answer) over the questions, and its gradient (5,).
+    """Return the mean of -log P(right answer) over the contexts, and its gradient (k + 2,).
 
     Args:
-        w: Example, height, offset and softness of the fusion, and the sharpness.
-        trial: Questions that have an answer.
+        w: The k coefficients of the evidence, in the order of `Standardised.parts`; the softness
+            of the fusion; and the sharpness.
+        trial: Contexts that have an answer.
     """
-    example, height, offset, softness, sharpness = w
-    evidence = example * trial.cosine + height * trial.height + offset
-    above = (evidence - trial.reply) / softness
+    *coefficients, softness, sharpness = w
+    above = (trial.parts @ coefficients - trial.reply) / softness
     bonus = np.where(trial.has_examples, np.logaddexp(0, above), 0)
     passed = np.where(trial.has_examples, np.exp(-np.logaddexp(0, -above)), 0)
     fused = trial.reply + softness * bonus
-    logits = sharpness * fused
+    logits = np.where(trial.left_out, -np.inf, sharpness * fused)
     logits -= logits.max(axis=1, keepdims=True)
     log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    questions = np.arange(len(trial.right))
+    contexts = np.arange(len(trial.right))
     wrong = np.exp(log_p)
-    wrong[questions, trial.right] -= 1
-    wrong /= len(questions)
-    parts = [
-        sharpness * passed * trial.cosine,
-        sharpness * passed * trial.height,
-        sharpness * passed,
-        sharpness * (bonus - passed * np.where(trial.has_examples, above, 0)),
-        fused,
-    ]
-    gradient = np.array([(wrong * part).sum() for part in parts])
-    return float(-log_p[questions, trial.right].mean()), gradient
+    wrong[contexts, trial.right] -= 1
+    wrong /= len(contexts)
+    of_evidence = np.einsum("ij,ijk->k", sharpness * wrong * passed, trial.parts)
+    of_softness = (wrong * sharpness * (bonus - passed * above)).sum()
+    gradient = np.array([*of_evidence, of_softness, (wrong * fused).sum()])
+    return float(-log_p[contexts, trial.right].mean()), gradient
 
 
 def standardise(trial: Trial) -> Standardised:
-    """Return the questions of a trial that have an answer, as the fit sees them."""
+    """Return the contexts of a trial that have an answer, as the fit sees them."""
     inside = trial.right != OUTSIDE
     replies = _moments(trial.of_replies)[inside]
     examples = _moments(trial.of_examples)[inside]
     has_examples = np.isfinite(trial.examples[inside])
+    reply = (trial.replies[inside] - replies[:, :1]) / replies[:, 1:]
     cosine = np.where(has_examples, trial.examples[inside], 0)
+    height = (cosine - examples[:, :1]) / examples[:, 1:]
+    length = np.log(trial.contexts.utterances[inside, None])
+    parts = np.broadcast_arrays(cosine, height, 1.0, reply, length)
     return Standardised(
-        reply=(trial.replies[inside] - replies[:, :1]) / replies[:, 1:],
-        cosine=cosine,
-        height=np.where(has_examples, (cosine - examples[:, :1]) / examples[:, 1:], 0),
+        reply=reply,
+        parts=np.stack(parts, axis=-1),
         has_examples=has_examples,
+        left_out=trial.contexts.left_out[inside],
         right=trial.right[inside],
     )
 

@@ -24,6 +24,7 @@ class FusedSearch:
         said: (d,) [B2] of the newest utterance, which another speaker than the responder said.
         where: The filter; None matches all candidates.
         fusion: How reply scores and example scores meet.
+        utterances: Number of utterances of the context.
         examples: The example scores of the candidates that were found, by id; `NO_EXAMPLE` for
             candidates without examples.
         replies: Their reply scores, by id.
@@ -34,6 +35,7 @@ class FusedSearch:
     said: Float32
     where: Filter | None
     fusion: Fusion
+    utterances: int = 1
     examples: dict[str, float] = field(default_factory=dict)
     replies: dict[str, float] = field(default_factory=dict)
 
@@ -53,18 +55,24 @@ class FusedSearch:
             hits = await self._complete(by_reply, by_example)
             replies = np.array([self.replies[hit.candidate.id] for hit in hits])
             examples = np.array([self.examples[hit.candidate.id] for hit in hits])
-            fused = self.fusion.scores(replies, examples, of_replies, of_examples)
+            fused = self.fusion.scores(replies, examples, of_replies, of_examples, self.utterances)
             order = np.argsort(-fused, kind="stable")[:top_k]
             if len(by_reply) < depth or len(hits) == 0:
                 break
             last_example = by_example[-1].score if len(by_example) == depth else NO_EXAMPLE
             bound = self.fusion.scores(
-                np.array([by_reply[-1].score]), np.array([last_example]), of_replies, of_examples
+                np.array([by_reply[-1].score]),
+                np.array([last_example]),
+                of_replies,
+                of_examples,
+                self.utterances,
             )
             if len(order) == top_k and fused[order[-1]] >= bound[0]:
                 break
             depth *= 2
-        matched = self.fusion.has_matched(replies, examples, of_replies, of_examples)
+        matched = self.fusion.has_matched(
+            replies, examples, of_replies, of_examples, self.utterances
+        )
         return [
             Hit(
                 hits[index].candidate,

@@ -343,7 +343,8 @@ class Pipeline:
         """Return the search by examples; None where it would find nothing that fits."""
         if not view.has_examples or context.said is None:
             return None
-        return FusedSearch(view, query, context.said, options.where, self._fusion)
+        utterances = len(context.texts)
+        return FusedSearch(view, query, context.said, options.where, self._fusion, utterances)
 
     async def _query(
         self, view: PoolView, context: EncodedContext, aggregation: Aggregation

@@ -1,0 +1,171 @@
+"""Answers in dialogues: is the right reply first when utterances before it are its examples?
+
+The pool is the replies that recur word for word, as a team's replies do. Some dialogues are asked:
+at each of their turns whose reply is in the pool, a search should find it. The utterances that come
+before the same reply in other dialogues are its examples.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnwise.models.arrays import Float32
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation.answers import Contexts, Trial, draw_covered, trial_of
+from turnwise.models.evaluation.split import Context, Split, encode_split
+from turnwise.models.roles import Relation, Role
+
+REPLIES = 150
+"""Most replies of a pool."""
+RECURRING = 6
+"""Dialogues that have a reply of the pool, at least."""
+ASKED = 0.4
+"""Share of the dialogues that are asked; the others give examples."""
+CONTEXTS = 3
+"""Most contexts of a reply, so that a frequent one counts no more than others."""
+EXAMPLES = 6
+"""Most examples of a reply that a trial can draw from."""
+UTTERANCES = 8
+"""Most utterances of a context, the newest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class DialogueAnswers:
+    """A pool of recurring replies, contexts in which one of them comes next, and their examples.
+
+    Attributes:
+        split: n contexts over a pool of C replies. Nobody repeats their last utterance there.
+        examples: For each reply utterances before it in dialogues that no context is from.
+    """
+
+    split: Split
+    examples: tuple[tuple[str, ...], ...]
+
+
+def find_answers(dialogues: Sequence[Dialogue], seed: int = 0) -> DialogueAnswers:
+    """Draw a pool of replies that recur in dialogues of two speakers.
+
+    The replies are those of the speaker who has more recurring ones. First utterances are no
+    replies, and a context has more than one utterance.
+
+    Args:
+        dialogues: Dialogues of the same two speakers.
+        seed: Equal seeds draw the same pool, contexts and examples.
+
+    Raises:
+        TurnwiseError: Fewer than two replies have a context and an example.
+    """
+    rng = np.random.default_rng(seed)
+    asked = rng.random(len(dialogues)) < ASKED
+    recurring = _recurring_replies(dialogues)
+    contexts: list[Context] = []
+    examples: dict[str, tuple[str, ...]] = {}
+    for reply in rng.permutation(sorted(recurring)).tolist():
+        if len(examples) == REPLIES:
+            break
+        turns = recurring[reply]
+        shuffled = [turns[index] for index in rng.permutation(len(turns))]
+        found = [
+            _context(dialogues[number], turn)
+            for number, turn in shuffled
+            if asked[number] and _is_new(dialogues[number], turn)
+        ]
+        said = [
+            dialogues[number].utterances[turn - 1].text
+            for number, turn in shuffled
+            if not asked[number]
+        ]
+        if found and said:
+            contexts += found[:CONTEXTS]
+            examples[reply] = tuple(said[:EXAMPLES])
+    if len(examples) < 2:
+        raise TurnwiseError(f"fewer than two replies are in {RECURRING} dialogues or more")
+    pool = tuple(examples)
+    index_of = {reply: index for index, reply in enumerate(pool)}
+    true = np.array([index_of[context.target.text] for context in contexts])
+    return DialogueAnswers(Split(tuple(contexts), pool, true), tuple(examples.values()))
+
+
+def _recurring_replies(dialogues: Sequence[Dialogue]) -> dict[str, list[tuple[int, int]]]:
+    """Return the dialogue and the turn of each recurring reply of the speaker with more of them."""
+    turns = defaultdict[Utterance, list[tuple[int, int]]](list)
+    for number, dialogue in enumerate(dialogues):
+        for turn, said in enumerate(dialogue.utterances[1:], 1):
+            turns[Utterance(said.speaker, said.text)].append((number, turn))
+    recurring = {
+        said: found
+        for said, found in turns.items()
+        if len({number for number, _ in found}) >= RECURRING
+    }
+    speakers = Counter(said.speaker for said in recurring)
+    responder = max(sorted(speakers), key=speakers.__getitem__, default="")
+    return {said.text: found for said, found in recurring.items() if said.speaker == responder}
+
+
+def _is_new(dialogue: Dialogue, turn: int) -> bool:
+    """Return whether a turn has a context of two utterances and does not repeat the last reply."""
+    said = dialogue.utterances
+    return turn > 1 and said[turn - 2].text != said[turn].text
+
+
+def _context(dialogue: Dialogue, turn: int) -> Context:
+    said = dialogue.utterances
+    return Context(said[max(turn - UTTERANCES, 0) : turn], said[turn], dialogue.id)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedDialogueAnswers:
+    """A pool of recurring replies in the vectors of one encoder.
+
+    Attributes:
+        replies: (C, d) of the replies.
+        contexts: The contexts in which one of them comes next.
+        examples: For each reply (q, d) of its examples.
+    """
+
+    replies: Float32
+    contexts: Contexts
+    examples: tuple[Float32, ...]
+
+    def trial(self, examples: int, covered: float, seed: int) -> Trial:
+        """Draw examples, and search after all contexts.
+
+        Args:
+            examples: Examples of a covered reply, as far as it has so many.
+            covered: Share of the replies that have examples.
+            seed: Equal seeds cover the same replies and draw their examples in the same order.
+        """
+        rng = np.random.default_rng(seed)
+        orders = [rng.permutation(len(said)) for said in self.examples]
+        covered_replies = draw_covered(len(self.replies), covered, rng)
+        known = [
+            said[order[: examples if has_examples else 0]]
+            for said, order, has_examples in zip(
+                self.examples, orders, covered_replies, strict=True
+            )
+        ]
+        return trial_of(self.contexts, self.replies, known, covered_replies)
+
+
+def encode_dialogue_answers(
+    encoder: UtteranceEncoder, answers: DialogueAnswers
+) -> EncodedDialogueAnswers:
+    """Encode a pool of recurring replies, with the aggregation that the encoder recommends."""
+    split = answers.split
+    encoded = encode_split(encoder, split)
+    said = [text for texts in answers.examples for text in texts]
+    ends = np.cumsum([len(texts) for texts in answers.examples])[:-1]
+    last_replies = np.array([context.utterances[-2].text for context in split.contexts])
+    contexts = Contexts(
+        queries=np.stack(list(map(encoder.aggregation.query, encoded.first, encoded.second))),
+        newest=np.stack([second[-1] for second in encoded.second]),
+        utterances=split.lengths,
+        left_out=last_replies[:, None] == np.array(split.pool),
+        right=split.true,
+    )
+    examples = np.split(encoder.encode(said, Role.SECOND, Relation.OTHER), ends)
+    return EncodedDialogueAnswers(encoded.vectors, contexts, tuple(examples))

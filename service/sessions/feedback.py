@@ -41,7 +41,7 @@ class FeedbackStore:
         """Keep an event on a candidate that a turn offered.
 
         Returns:
-            The event; None if the session had it already.
+            The event, and what was added; the latter is None if the session had the event already.
 
         Raises:
             SessionNotFound: There is no such session.

@@ -17,8 +17,8 @@ from turnwise.models.confidence import Spread
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
-from turnwise.service.pools.memory.edits import Edit, EditSize, join_edits
-from turnwise.service.pools.memory.examples import ExampleIndex, Examples, gather_examples
+from turnwise.service.pools.memory.edits import Edit, join_edits
+from turnwise.service.pools.memory.examples import ExampleIndex, Examples, Size, gather_examples
 from turnwise.service.pools.memory.flat import (
     Bitmap,
     FlatIndex,
@@ -37,9 +37,10 @@ _OVERLAY_SHARE = 10
 MAX_UNMERGED = 20_000
 """Limit for a pool of any size, since a search scans the overlay and an edit copies it."""
 _ENTRY = 100
-"""Bytes of a candidate's entries in the tuple of a base and in its dictionary by id."""
-_LOOKUPS = 500
-"""Bytes of a candidate in dictionaries: by id, by text, and while edits are joined."""
+"""Bytes of a candidate's entries in the tuple of a base and in its dictionary by id, or of the
+entry of an example in the dictionary by text."""
+_LOOKUPS = 400
+"""Bytes of a candidate in further dictionaries: by text, and while edits are joined."""
 _ROW = 24
 """Bytes of an example's row numbers while its vector is copied."""
 
@@ -88,8 +89,8 @@ class Contents:
     @property
     def is_due(self) -> bool:
         """Whether it is time to merge the overlay into a new base."""
-        unmerged = self.dead + self.overlay.vector_count
-        return unmerged > _merge_limit(self.base.vector_count)
+        unmerged = self.dead + self.overlay.size.vectors
+        return unmerged > _merge_limit(self.base.size.vectors)
 
     @cached_property
     def example_count(self) -> int:
@@ -355,13 +356,11 @@ class Contents:
     @property
     def bytes_merged(self) -> int:
         """Bytes of memory that `merge` takes, without the index."""
-        needed = len(self) * _ENTRY
         if self.unmerged and self.base.candidates:
-            needed += len(self) * self._vector_bytes
-            needed += self.example_count * (self._vector_bytes + _ROW)
-        return needed
+            return self._copy_bytes(Size(len(self), self.example_count))
+        return len(self) * _ENTRY
 
-    def bytes_after(self, sizes: Sequence[EditSize]) -> int:
+    def bytes_after(self, sizes: Sequence[Size]) -> int:
         """Return the bytes of memory that `after` and making its edits take at most.
 
         The objects of the candidates are not counted.
@@ -369,25 +368,18 @@ class Contents:
         Args:
             sizes: The sizes of the edits.
         """
-        vector = self._vector_bytes
-        base = len(self.base.candidates)
-        base_examples = self.base.vector_count - base
-        new = sum(size.candidates for size in sizes)
-        new_examples = sum(size.examples for size in sizes)
-        overlay = len(self.overlay.candidates)
-        overlay_examples = self.overlay.vector_count - overlay
-        needed = new * (vector + _LOOKUPS) + new_examples * (vector + _ENTRY + _ROW)
-        needed += overlay * (vector + _ENTRY) + overlay_examples * (vector + _ROW)
-        if not base:  # the first edit becomes the base
-            base = sizes[0].candidates
-            base_examples = sizes[0].examples
-            new -= base
-            new_examples -= base_examples
-        needed += sum(sum(size) for size in sizes[1:]) * vector  # the later edits are joined
-        unmerged = self.dead + overlay + overlay_examples + 2 * (new + new_examples)
-        if self.base.is_exact and unmerged > _merge_limit(base + base_examples):
-            needed += (base + new) * (vector + _ENTRY)
-            needed += (base_examples + new_examples) * (vector + _ROW)
+        new = Size.total(sizes)
+        later = Size.total(sizes[1:])
+        needed = self._copy_bytes(new) + new.candidates * _LOOKUPS + new.examples * _ENTRY
+        needed += self._copy_bytes(self.overlay.size)  # the next overlay
+        needed += later.vectors * self._vector_bytes  # later edits are joined
+        base = self.base.size
+        if not base.candidates:  # the first edit becomes the base
+            base = sizes[0]
+            new = later
+        unmerged = self.dead + self.overlay.size.vectors + 2 * new.vectors
+        if self.base.is_exact and unmerged > _merge_limit(base.vectors):
+            needed += self._copy_bytes(base) + self._copy_bytes(new)
         return needed
 
     def merge(
@@ -449,6 +441,11 @@ class Contents:
             return index
         byte, bit = divmod(index, 8)
         return index if self.alive[byte] >> bit & 1 else None
+
+    def _copy_bytes(self, size: Size) -> int:
+        """Return the bytes of a segment into which the vectors are copied, without its indexes."""
+        vectors = size.vectors * self._vector_bytes
+        return vectors + size.candidates * _ENTRY + size.examples * _ROW
 
     @property
     def _vector_bytes(self) -> int:

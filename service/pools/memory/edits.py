@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.memory.examples import Examples, gather_examples
+from turnwise.service.pools.memory.examples import Examples, Size, gather_examples
 from turnwise.service.pools.memory.flat import Float16, gather
 
 
@@ -28,16 +27,9 @@ class Edit:
     examples: Examples | None = None
 
     @property
-    def size(self) -> "EditSize":
+    def size(self) -> Size:
         """The numbers of candidates and examples that the edit adds or replaces."""
-        return EditSize(len(self.candidates), len(self.examples) if self.examples else 0)
-
-
-class EditSize(NamedTuple):
-    """How many candidates an edit adds or replaces, and how many examples they have."""
-
-    candidates: int
-    examples: int = 0
+        return Size(len(self.candidates), len(self.examples) if self.examples else 0)
 
 
 def join_edits(edits: Sequence[Edit]) -> Edit:

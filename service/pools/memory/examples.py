@@ -6,7 +6,7 @@ A segment of a pool has one row for each candidate, and one row for each example
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -14,6 +14,24 @@ from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Moments
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.memory.flat import Bitmap, Float16, Index, Indices, gather
+
+
+class Size(NamedTuple):
+    """The number of some candidates, and of their examples."""
+
+    candidates: int
+    examples: int = 0
+
+    @property
+    def vectors(self) -> int:
+        """The number of their vectors: one for each text and each example."""
+        return self.candidates + self.examples
+
+    @classmethod
+    def total(cls, sizes: Iterable[Self]) -> Self:
+        """Return the size of all together."""
+        given = list(sizes)
+        return cls(sum(size.candidates for size in given), sum(size.examples for size in given))
 
 
 @dataclass(frozen=True, slots=True)

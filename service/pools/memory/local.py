@@ -14,8 +14,8 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import Progress, encode_unknown
 from turnwise.service.pools.memory.contents import Contents
-from turnwise.service.pools.memory.edits import Edit, EditSize
-from turnwise.service.pools.memory.examples import Examples
+from turnwise.service.pools.memory.edits import Edit
+from turnwise.service.pools.memory.examples import Examples, Size
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.free_memory import Admission, Memory
 from turnwise.service.pools.memory.index_files import IndexFiles
@@ -358,14 +358,14 @@ class LocalPool(Pool):
     def _admit_upload(self, candidates: Sequence[Candidate]) -> AbstractContextManager[Admission]:
         """Admit an upload of candidates, which are in memory already."""
         count = len(candidates)
-        size = EditSize(count, sum(candidate.example_count for candidate in candidates))
+        size = Size(count, sum(candidate.example_count for candidate in candidates))
         needed = self.contents.bytes_after([size]) if count else 0
         return self.memory.admitted(needed, f"an upload of {count} candidates")
 
     def _admit_read(self, log: Log) -> AbstractContextManager[Admission]:
         """Admit the reading of a log by an estimate, which `Replay` corrects as it reads."""
         contents = self._contents if log.has else Contents.empty(self.encoder.dimension)
-        sizes = [EditSize(entry.count, entry.examples) for entry in log.entries]
+        sizes = [Size(entry.count, entry.examples) for entry in log.entries]
         candidates = sum(size.candidates for size in sizes)
         needed = 0
         if candidates:

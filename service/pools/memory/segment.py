@@ -14,7 +14,7 @@ from turnwise.models.confidence import Moments
 from turnwise.models.texts import fold_text
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
-from turnwise.service.pools.memory.examples import ExampleIndex, Examples
+from turnwise.service.pools.memory.examples import ExampleIndex, Examples, Size
 from turnwise.service.pools.memory.flat import Bitmap, Float16, Index, Indices
 
 T = TypeVar("T")
@@ -99,9 +99,9 @@ class Segment:
         return self.example_index.index if self.example_index else None
 
     @property
-    def vector_count(self) -> int:
-        """Number of the vectors of candidates and examples."""
-        return len(self.candidates) + (len(self.examples) if self.examples else 0)
+    def size(self) -> Size:
+        """The number of the candidates and of their examples."""
+        return Size(len(self.candidates), len(self.examples) if self.examples else 0)
 
     @property
     def is_exact(self) -> bool:

@@ -19,7 +19,7 @@ from tests.support.service import Launch, Live
 from tests.support.waiting import eventually
 from turnwise.service.pools.stores import milvus
 
-REPLIES = [
+REPLIES: list[dict[str, Any]] = [
     {"id": str(n), "text": text, "metadata": {"topic": topic}}
     for n, (text, topic) in enumerate(
         [
@@ -31,6 +31,12 @@ REPLIES = [
             ("Goodbye!", "talk"),
         ]
     )
+]
+WITH_EXAMPLES = [
+    *REPLIES[:2],
+    {**REPLIES[2], "examples": ["When is breakfast?", "Can I eat early?"], "group": "breakfast"},
+    {"id": "b", "text": "We serve breakfast from seven.", "group": "breakfast"},
+    {**REPLIES[5], "examples": ["Thank you, goodbye"]},
 ]
 
 
@@ -92,6 +98,24 @@ def test_answers_do_not_depend_on_the_store(live: Live) -> None:
         for p in ("default", "far")
     )
     assert near == far
+
+
+def test_examples_and_groups_count_alike_in_every_store(live: Live) -> None:
+    for pool, store in (("near", "local"), ("far-examples", "milvus")):
+        live.ok(live.http.put(f"/pools/{pool}", json={"store": store}))
+        live.ok(live.http.put(f"/pools/{pool}/candidates", json=WITH_EXAMPLES))
+    eventually(lambda: len(searched(live, "Hello", "far-examples")) == len(WITH_EXAMPLES))
+    for text in ("When is breakfast?", "Can I eat at six?", "Thank you, goodbye"):
+        near, far = (
+            turn(live, f"examples-{pool}", text, pool=pool).json()["candidates"]
+            for pool in ("near", "far-examples")
+        )
+        assert [one.pop("score") for one in near] == pytest.approx(
+            [one.pop("score") for one in far], abs=1e-4
+        )
+        assert near == far
+        assert any("matched" in one for one in near)
+    assert live.http.delete("/pools/far-examples").status_code == 204
 
 
 def test_a_store_that_is_away_costs_no_session(

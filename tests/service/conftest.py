@@ -29,6 +29,8 @@ from turnwise.service.cli.main import main
 from turnwise.service.settings import Settings
 
 Examined = Callable[..., dict[str, Finding]]
+Command = Callable[..., str]
+"""Runs `turnwise pool` with some words; returns what it says."""
 
 
 @pytest.fixture(scope="session")
@@ -155,5 +157,47 @@ def examined(redis_url: str, defaults: dict[str, object]) -> Examined:
             return [finding async for finding in examine(settings, lambda _: None)]
 
         return {finding.subject: finding for finding in asyncio.run(collected())}
+
+    return run
+
+
+@pytest.fixture
+def pool_command(
+    turnwise: Turnwise, monkeypatch: pytest.MonkeyPatch, live: Live, defaults: dict[str, object]
+) -> Turnwise:
+    """Run `turnwise pool` in the test's namespace."""
+    for name, value in (defaults | {"redis_url": live.redis_url}).items():
+        monkeypatch.setenv(f"TURNWISE_{name.upper()}", str(value))
+
+    def run(word: str, *words: object) -> Ended:
+        where = ["--namespace", live.namespace] if word in {"snapshot", "restore", "import"} else []
+        return turnwise("pool", word, *where, *words)
+
+    return run
+
+
+@pytest.fixture
+def command(pool_command: Turnwise) -> Command:
+    """Run `turnwise pool` with words that it takes; return what it says."""
+
+    def run(*words: object) -> str:
+        ended = pool_command(*words)
+        assert not ended.status, ended.err
+        return ended.out
+
+    return run
+
+
+@pytest.fixture
+def refused(pool_command: Turnwise) -> Command:
+    """Run `turnwise pool` with words that it rejects; return the one line that it says."""
+
+    def run(*words: object) -> str:
+        ended = pool_command(*words)
+        assert ended.status == 2
+        *place, line = ended.err.splitlines()
+        assert len(place) <= 1
+        assert all(", namespace " in each for each in place)  # whose pools the command is about
+        return line
 
     return run

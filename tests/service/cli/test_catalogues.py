@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.service.cli.conftest import Command
+from tests.service.conftest import Command
 from tests.support.messages import REPLIES
 from tests.support.service import Live, Turnwise
 from tests.support.waiting import eventually

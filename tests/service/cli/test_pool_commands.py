@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from qdrant_client import AsyncQdrantClient
 
-from tests.service.cli.conftest import Command
+from tests.service.conftest import Command
 from tests.support.messages import REPLIES, write_lines
 from tests.support.service import Launch, Live, Turnwise, api_key
 from tests.support.waiting import eventually

@@ -1,7 +1,7 @@
 """A service whose pools are in a Milvus."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 from pymilvus import MilvusClient
 from redis import Redis
 
-from tests.service.conftest import Examined
+from tests.service.conftest import Command, Examined
 from tests.support.messages import problem
 from tests.support.milvus import MilvusServer
 from tests.support.redis_keys import pool_key
@@ -142,7 +142,7 @@ def test_a_store_that_is_away_costs_no_session(
 def test_a_catalogue_is_imported_into_the_store(
     live: Live,
     milvus_server: MilvusServer,
-    command: Callable[..., str],
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -164,7 +164,7 @@ def test_a_catalogue_is_imported_into_the_store(
 def test_a_pool_is_moved_into_the_store_while_a_service_uses_it(
     live: Live,
     milvus_server: MilvusServer,
-    command: Callable[..., str],
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TURNWISE_STORE_URL", milvus_server.url)

@@ -1,0 +1,189 @@
+"""The first messages of a visitor to the pool that `make run` loads, with the shipped model.
+
+They were written before any answer was seen, and are no examples of the pool.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import count, cycle
+from pathlib import Path
+
+import pytest
+
+from tests.support.service import Live, launching
+from tests.support.waiting import eventually
+
+REPLIES = Path(__file__).parents[3] / "examples" / "replies.jsonl"
+LEAST = 0.2
+"""The threshold that `docs/handover.md` sets."""
+
+_NUMBERS = count()
+
+RIGHT: list[tuple[str, str]] = [
+    ("hi", "greeting"),
+    ("Good morning!", "greeting"),
+    ("hey there, anybody home?", "greeting"),
+    ("hello how are you doing", "how-are-you"),
+    ("thanks", "thanks dialogue-thanks-2"),
+    ("cool, thank you so much for your help", "thanks dialogue-thanks-2"),
+    ("ok bye", "goodbye"),
+    ("That's all for now, have a good one", "goodbye thanks"),
+    ("what can you do", "assistant-can"),
+    ("are you a real person?", "assistant-is-a-program dialogue-identity-5"),
+    ("who am I talking to?", "dialogue-identity-1"),
+    ("tell me something funny", "small-talk-joke-1 small-talk-joke-2 small-talk-joke-5"),
+    ("can i speak to someone", "handover"),
+    ("I'd like a room for the weekend", "hotel-ask-dates hotel-ask-guests hotel-ask-room-type"),
+    ("how much do you charge for a double", "hotel-price-1 hotel-price-9"),
+    ("Do I get breakfast with the room?", "hotel-breakfast-2"),
+    ("can i bring my dog", "hotel-pets-1"),
+    ("what time can we get into the room", "hotel-check-in-1"),
+    ("is there somewhere to leave the car", "hotel-garage"),
+    ("whats the wifi password", "hotel-wifi-2"),
+    (
+        "We'd like to eat at your place tonight, four of us",
+        "restaurant-ask-people restaurant-book-table-12 restaurant-availability-2",
+    ),
+    ("Got anything vegan?", "restaurant-dietary-1"),
+    ("I need to get to Rome next Tuesday by plane", "flight-search-2 flight-ask-date"),
+    ("how many bags can I take on the plane", "flight-baggage-1 flight-baggage-2"),
+    ("trains to Leeds this afternoon?", "train-search-2 train-search-4"),
+    ("Get me a cab to the airport please", "taxi-book-taxi-9 taxi-book-taxi-1"),
+    ("I forgot my password", "account-forgot-password"),
+    ("where's my stuff, I ordered it ages ago", "order-sorry-late order-ask-order-number-1"),
+    ("The vase came in pieces", "order-damaged-1"),
+    ("I want to send these shoes back", "order-return-1 order-return-3 order-return-8"),
+    ("You took the money twice!", "payment-problem-10"),
+    ("do you take visa", "payment-methods-2"),
+    ("When are you open?", "dialogue-opening-hours-1"),
+]
+"""Messages, and the groups or ids of the answers that are right."""
+LATER: list[tuple[list[str], str, str]] = [
+    (
+        ["Is there a pool?", "Yes, we have a swimming pool. It's on the top floor."],
+        "how late can I use it?",
+        "hotel-facilities-1",
+    ),
+    (
+        ["i can't log in", "What message do you see when you try to sign in?"],
+        "it says my account is locked",
+        "account-password-6",
+    ),
+    (
+        [
+            "Do you have a double room for Friday?",
+            "Yes, we still have rooms free for those nights. Shall I book this room for you?",
+        ],
+        "yes please",
+        "hotel-room-booked hotel-book-room-7",
+    ),
+]
+"""The same after two utterances, of the visitor and of the bot."""
+OUTSIDE = [
+    "What's the capital of Mongolia?",
+    "Can you help me with my maths homework, solve x^2 = 9",
+    "My tooth hurts, should I take ibuprofen",
+    "Who do you think wins the election",
+]
+FOR_A_PERSON = [
+    "human please",
+    "Can I speak with a real person?",
+    "connect me to customer service",
+    "I don't want to talk to a bot",
+    "put me through to a colleague of yours",
+    "Is there a person I could talk to?",
+    "operator",
+    "get me your manager",
+    "I'd rather discuss this with an employee",
+    "this isn't helping, let me talk to somebody who knows",
+    "live chat with support staff",
+    "could one of your people ring me?",
+]
+NORMAL = [
+    "Hello, I'd like to talk about my booking.",
+    "It's for two people.",
+    "From the third to the sixth of May.",
+    "Is there someone at the reception at night?",
+    "Could someone carry our bags up?",
+    "And is breakfast extra?",
+    "Great, please book it.",
+    "My name is Carla Jensen.",
+    "The shower in my room is broken.",
+    "Can somebody come and repair it?",
+    "Room 214.",
+    "How long will it take?",
+    "The people next door are very loud.",
+    "a table for three tomorrow at eight",
+    "Do you have anything without gluten?",
+    "My wife is allergic to nuts.",
+    "Outside if possible.",
+    "Jensen.",
+    "I want to fly to Oslo on Monday",
+    "from Hamburg",
+    "just me",
+    "Can I change my seat?",
+    "my suitcase never arrived",
+    "when is the next train to York",
+    "a return ticket please",
+    "Do I have to change?",
+    "Can you call me a taxi?",
+    "at half past six",
+    "to the main station",
+    "where is my parcel",
+    "T-49920",
+    "It was supposed to be here on Friday.",
+    "The lamp is broken.",
+    "I'd like my money back.",
+    "how do i return something",
+    "can't sign in",
+    "I never got the e-mail",
+    "Please change my phone number.",
+    "I was charged twice",
+    "I need the invoice for my company",
+    "good evening",
+    "how are you?",
+    "Are you a bot?",
+    "yes",
+    "no thanks",
+    "thank you very much",
+    "bye then",
+]
+"""Turns of conversations in which nobody asks for a person."""
+
+
+@pytest.fixture(scope="module")
+def visited(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A service with the shipped model and pool, whose turns abstain below `LEAST`."""
+    folder = tmp_path_factory.mktemp("visited")
+    with launching(model=str(shipped), data_dir=folder, default_pool=REPLIES) as start:
+        live = start()
+        eventually(lambda: live.ready, seconds=120)
+        live.ok(live.http.put("/pools/default", json={"min_confidence": LEAST}))
+        yield live
+
+
+def first_answer(live: Live, message: str, before: Sequence[str] = ()) -> str | None:
+    """Return the group of the first candidate, or its id if it has none; None if it abstains."""
+    speakers = cycle(["user", "bot"])
+    said = list(zip(speakers, [*before, message], strict=False))
+    session = f"s{next(_NUMBERS)}"
+    answer = live.say(session, said, top_k=1, pool="default")
+    first = answer["candidates"][0] if answer["candidates"] else {"id": None}
+    return first.get("group", first["id"])
+
+
+def test_the_first_answer_to_a_first_message_is_right(visited: Live) -> None:
+    asked = [([], message, right) for message, right in RIGHT] + LATER
+    found = {message: first_answer(visited, message, before) for before, message, _ in asked}
+    right = {message: found[message] in answers.split() for _, message, answers in asked}
+    assert [(message, found[message]) for message in found if not right[message]] == []
+
+
+def test_no_message_out_of_domain_is_answered(visited: Live) -> None:
+    assert [first_answer(visited, message) for message in OUTSIDE] == [None] * len(OUTSIDE)
+
+
+def test_who_asks_for_a_person_is_handed_over_and_nobody_else(visited: Live) -> None:
+    asked = [first_answer(visited, message) for message in FOR_A_PERSON]
+    others = [first_answer(visited, message) for message in NORMAL]
+    assert asked.count("handover") >= 11
+    assert others.count("handover") <= 1

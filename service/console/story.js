@@ -31,10 +31,18 @@ const STEPS = [
   {
     title: "Follow the conversation",
     words:
-      "The bot says the best reply. The user: “Yes, please! And how do I get a new card?” The " +
-      "contributions show how much each of the three utterances speaks for a candidate.",
-    seen: "why",
-    act: () => goOn("Yes, please! And how do I get a new card?"),
+      "The bot says the best reply. The user: “Yes, please!” Six replies of the pool name this as " +
+      "an example of what users say before them. The conversation decides among the six.",
+    seen: "candidates",
+    act: () => goOn("Yes, please!"),
+  },
+  {
+    title: "Ask in other words",
+    words:
+      "“Great! How do I get the new card?” Nobody wrote this question down. The example in the " +
+      "first candidate is near enough, and the confidence is high.",
+    seen: "candidates",
+    act: () => goOn("Great! How do I get the new card?"),
   },
   {
     title: "Filter",
@@ -68,7 +76,7 @@ const STEPS = [
     title: "Lead to a goal",
     words:
       "Another user wants to get away for a few days, and the bot would like to hear “The sea " +
-      "sounds lovely!” The reply that leads there rises from place 22 to the top.",
+      "sounds lovely!” The reply that leads there rises from place 21 to the top.",
     seen: "moves",
     act: async () => {
       await open("travel", "Hello! I would like to go away for a few days in October.");

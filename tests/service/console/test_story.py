@@ -14,6 +14,7 @@ from tests.service.console.conftest import SLOW_MS
 
 DEMO = Path(__file__).parents[3] / "examples" / "demo"
 CARD = "I am sorry that your card is gone. Shall I block it for you right now?"
+BLOCKED = "Done, the card is blocked. Shall I order a new one for you?"
 PLAN = [
     "Would you rather go to the sea, to the mountains or to a city?",
     "I have found a small hotel by the beach, with breakfast on the terrace.",
@@ -61,40 +62,38 @@ def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
 
     def step(number: int) -> None:
         page.locator("#story-next").click()
-        expect(place).to_have_text(f"{number} of 8")
+        expect(place).to_have_text(f"{number} of 9")
 
     step(1)
     assert best(page) == CARD
     step(2)
-    assert said(page) == [
-        "Hello! I have lost my card.",
-        CARD,
-        "Yes, please! And how do I get a new card?",
-    ]
-    expect(page.locator("#why tbody tr")).to_have_count(6)
-    by_post = best(page)
-    assert "by post" in by_post
+    assert said(page) == ["Hello! I have lost my card.", CARD, "Yes, please!"]
+    assert best(page) == BLOCKED
     step(3)
+    assert said(page)[3:] == [BLOCKED, "Great! How do I get the new card?"]
+    assert "by post" in best(page)
+    expect(page.locator("#candidates .reply").first).to_contain_text("How will I get my new card?")
+    step(4)
     expect(page.locator("#where")).to_have_value('{"channel":"branch"}')
     at_once = best(page)
-    assert "within ten minutes" in at_once
-    step(4)
-    assert said(page)[3] == at_once
+    assert "take it with you today" in at_once
+    step(5)
+    assert said(page)[5] == at_once
     expect(page.locator("#abstained")).to_contain_text("below the threshold of 0.10")
     expect(page.locator("#candidates .reply")).to_have_count(0)
-    step(5)
+    step(6)
     assert "Pancakes!" in best(page)
     expect(page.locator("#abstained")).to_be_empty()
-    step(6)
+    step(7)
     lead = page.get_by_role("list", name="Toward the goal").get_by_role("listitem").first
     expect(lead.locator(".text")).to_have_text(
         "Would you rather go to the sea, to the mountains or to a city?"
     )
-    expect(lead.locator(".move")).to_contain_text("19")
-    step(7)
+    expect(lead.locator(".move")).to_contain_text("20")
+    step(8)
     picture = page.get_by_role("img", name=f"Best order: {', then '.join(PLAN)}")
     expect(picture).to_be_visible()
-    step(8)
+    step(9)
     expect(page.locator("#candidates .reply")).to_have_count(6)
     page.get_by_role("button", name="Close the story").click()
     expect(page.locator("#story")).to_be_hidden()

@@ -150,7 +150,8 @@ class Settings(Limits):
     journal: Path | None = None
     """Folder of the journal: what was said, offered and chosen. By default there is none."""
     redact: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")] | None = None
-    """Function through which every text of the journal passes: `package.module:function`."""
+    """Function through which texts pass before the journal keeps or a candidate learns them:
+    `package.module:function`."""
 
     session_ttl: int = Field(default=86_400, ge=1, le=1 << 31)
     """Seconds that a session lives after its last change."""

@@ -16,7 +16,7 @@ from turnwise.service.api.access.keys import NAMESPACE, ApiKeys
 from turnwise.service.api.services import Services, once_a_second
 from turnwise.service.app.components import Components, running_components
 from turnwise.service.errors import PoolNotFound, PoolNotReady
-from turnwise.service.journal import Journal, load_hook
+from turnwise.service.journal import Hook, Journal, load_hook
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolKey, read_candidates
 from turnwise.service.pools.stores import answers
@@ -31,6 +31,7 @@ from turnwise.service.selection.reranking import Reranking
 from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import SessionStore
 from turnwise.service.settings import Settings
+from turnwise.service.use_cases.learning import Learning
 from turnwise.service.use_cases.plan import Planning
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.use_cases.rank import Ranking
@@ -69,7 +70,8 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
     """Start the components, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
         keys = ApiKeys(settings, metrics)
-        journal = _begin_journal(settings, metrics)
+        redact = load_hook(settings.redact) if settings.redact else None
+        journal = Journal(settings.journal, metrics, redact) if settings.journal else None
         if journal:
             stack.push_async_callback(asyncio.to_thread, journal.close)
         url = settings.redis_url
@@ -97,6 +99,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             reranking=reranking,
             planner=planner,
             journal=journal,
+            redact=redact,
         )
         stack.push_async_callback(services.turns.close)
         if settings.default_pool:
@@ -105,16 +108,6 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         following = asyncio.create_task(keys.follow())
         stack.callback(following.cancel)
         yield services
-
-
-def _begin_journal(settings: Settings, metrics: Metrics) -> Journal | None:
-    """Begin the journal of the settings.
-
-    Raises:
-        SettingsError: Its folder cannot be written to, or its hook cannot be loaded.
-    """
-    hook = load_hook(settings.redact) if settings.redact else None
-    return Journal(settings.journal, metrics, hook) if settings.journal else None
 
 
 def load_reranker(settings: Settings) -> "IoI | CrossEncoder | None":
@@ -147,7 +140,9 @@ class _UseCases:
         metrics: Metrics,
         components: Components,
         reranking: Reranking,
+        *,
         journal: Journal | None,
+        redact: Hook | None,
     ) -> None:
         encoder = components.cached
         self._settings = settings
@@ -171,6 +166,13 @@ class _UseCases:
             encoder.calibration, encoder.example_calibration, encoder.aggregation
         )
         self._pipeline = Pipeline(reranking, components.pairwise, confidence, encoder.fusion)
+        self.learning = Learning(
+            sessions=self._store,
+            contexts=self._contexts,
+            pools=self._pools,
+            redact=redact,
+            timeout=settings.request_timeout,
+        )
 
     def make_turns(self) -> Turns:
         return Turns(
@@ -190,6 +192,7 @@ class _UseCases:
         return Sessions(
             store=self._store,
             feedback=FeedbackStore(self._components.redis, self._metrics),
+            learning=self.learning,
             contexts=self._contexts,
             pools=self._pools,
             encoder=self._encoder,
@@ -223,9 +226,10 @@ def _make_services(
     reranking: Reranking,
     planner: OneByOne,
     journal: Journal | None,
+    redact: Hook | None,
 ) -> Services:
     """Return the use cases over running components, as the routes find them."""
-    use_cases = _UseCases(settings, metrics, components, reranking, journal)
+    use_cases = _UseCases(settings, metrics, components, reranking, journal=journal, redact=redact)
     ranking = use_cases.make_ranking()
     connections = (components.redis, components.redis_of_pools)
     engine = components.store
@@ -239,6 +243,7 @@ def _make_services(
         pools=components.pools,
         turns=use_cases.make_turns(),
         sessions=use_cases.make_sessions(),
+        learning=use_cases.learning,
         ranking=ranking,
         document_ranking=DocumentRanking(ranking, reranking),
         search=use_cases.make_search(),

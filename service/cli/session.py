@@ -45,6 +45,9 @@ def list_sessions(
 def delete_sessions(
     prefix: Annotated[str, typer.Argument(help="Prefix of their ids.")],
     *,
+    learned: Annotated[
+        bool, typer.Option("--learned", help="Also remove what candidates learned from them.")
+    ] = False,
     url: Url = LOCAL,
     key: Key = None,
     namespace: Namespace = None,
@@ -54,8 +57,10 @@ def delete_sessions(
     After an interruption, run the command again.
     """
     with connected(url, key, namespace) as client:
-        deleted = sum(page.deleted for page in _pages(partial(client.delete_sessions, prefix)))
-    typer.echo(f"sessions deleted: {deleted}")
+        pages = list(_pages(partial(client.delete_sessions, prefix, learned=learned)))
+    typer.echo(f"sessions deleted: {sum(page.deleted for page in pages)}")
+    if learned:
+        typer.echo(f"learned examples removed: {pages[-1].learned}")
 
 
 def _pages(call: Callable[[str | None], P]) -> Iterator[P]:

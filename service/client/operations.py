@@ -22,11 +22,14 @@ from turnwise.service.wire.ops import Ready, Version
 from turnwise.service.wire.planning import PlanAnswer, PlanGoal
 from turnwise.service.wire.pools import (
     Edited,
+    LearnedList,
+    LearnFrom,
     PoolCalibration,
     PoolInfo,
     PoolList,
     Removed,
     SearchAnswer,
+    Unlearned,
 )
 from turnwise.service.wire.ranking import Avoided, GivenCandidate, Goal, RankAnswer
 from turnwise.service.wire.reranking import RerankAnswer
@@ -83,6 +86,8 @@ class PoolOptions(TypedDict, total=False):
     """None removes it."""
     calibration: PoolCalibration | None
     """None removes it."""
+    learn: LearnFrom | None
+    """None: only feedback that says so teaches."""
 
 
 class RankOptions(AggregationOptions, total=False):
@@ -169,7 +174,9 @@ class ServiceOperations:
         return Call("GET", "/sessions", SessionsPage, query=_given(prefix=prefix, cursor=cursor))
 
     @operation
-    def delete_sessions(self, prefix: str, cursor: str | None = None) -> Call[SessionsDeleted]:
+    def delete_sessions(
+        self, prefix: str, cursor: str | None = None, *, learned: bool = False
+    ) -> Call[SessionsDeleted]:
         """Delete some of the sessions whose ids begin with a prefix; needs the scope `admin`.
 
         Call it again with the `cursor` that it returns until that is None. A retry by the client
@@ -178,8 +185,9 @@ class ServiceOperations:
         Args:
             prefix: The beginning of the ids.
             cursor: The cursor that the call before returned.
+            learned: Whether the last call also removes what candidates learned from them.
         """
-        query = _given(prefix=prefix, cursor=cursor)
+        query = _given(prefix=prefix, cursor=cursor, learned="true" if learned else None)
         return Call("DELETE", "/sessions", SessionsDeleted, query=query)
 
     @operation
@@ -256,7 +264,13 @@ class SessionOperations:
 
     @operation
     def feedback(
-        self, turn: int, candidate: str, event: FeedbackEvent, text: str | None = None
+        self,
+        turn: int,
+        candidate: str,
+        event: FeedbackEvent,
+        text: str | None = None,
+        *,
+        learn: bool | None = None,
     ) -> Call[Feedback]:
         """Say what became of a candidate; the same event again changes nothing.
 
@@ -265,9 +279,12 @@ class SessionOperations:
             candidate: The candidate's id.
             event: See `wire.sessions.FeedbackRequest`.
             text: The reply that an edit made of it.
+            learn: Whether the candidate learns the utterance before; None for the pool's setting.
         """
         where = path("sessions", self.id, "turns", str(turn), "feedback")
-        body = {"candidate": candidate, "event": event, "text": text}
+        body: dict[str, Any] = {"candidate": candidate, "event": event, "text": text}
+        if learn is not None:
+            body["learn"] = learn
         return Call("POST", where, Feedback, body)
 
     @operation
@@ -334,6 +351,19 @@ class PoolOperations:
         """Delete candidates in one new version; ids that the pool lacks are only counted."""
         where = path("pools", self.name, "candidates", "delete")
         return Call("POST", where, Removed, {"ids": list(candidate_ids)})
+
+    @operation
+    def learned(self, candidate_id: str | None = None) -> Call[LearnedList]:
+        """Return what the pool, or one candidate, has learned from feedback, newest first."""
+        where = path("pools", self.name, "learned")
+        return Call("GET", where, LearnedList, query=_given(candidate=candidate_id))
+
+    @operation
+    def unlearn(self, candidate_id: str, text: str | None = None) -> Call[Unlearned]:
+        """Remove the learned example with a text, or all that a candidate has learned."""
+        where = path("pools", self.name, "learned")
+        query = _given(candidate=candidate_id, text=text)
+        return Call("DELETE", where, Unlearned, query=query)
 
     @operation
     def point_to(self, pool: str, expected: str | None = None) -> Call[PoolInfo]:

@@ -14,12 +14,13 @@ from turnwise.service.journal.lines import (
     TurnLine,
     UndoLine,
 )
-from turnwise.service.journal.redaction import load_hook
+from turnwise.service.journal.redaction import Hook, load_hook
 from turnwise.service.journal.writer import Journal
 
 __all__ = [
     "DeletionLine",
     "FeedbackLine",
+    "Hook",
     "Journal",
     "Line",
     "Offered",

@@ -12,9 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from turnwise.models.data import read_jsonl
 from turnwise.models.errors import DataError, first_error
+from turnwise.models.texts import fold_text
 from turnwise.service.candidate_files import read_candidate
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.wire.pools import UploadedCandidate
+from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _OBJECT = 64
@@ -27,6 +28,8 @@ class Learned(NamedTuple):
     text: str
     at: float
     """Unix seconds."""
+    session: str | None = None
+    """The session that it came from, so that it can be deleted with what its user said."""
 
 
 _learned_examples = TypeAdapter(tuple[Learned, ...])
@@ -92,6 +95,35 @@ class Candidate:
         if self.learned:
             record["learned"] = [each._asdict() for each in self.learned]
         return record
+
+    def learn(self, example: Learned) -> "Candidate":
+        """Return the candidate with one more learned example, unless it has that text.
+
+        Texts are compared by `fold_text`. The oldest learned examples make room for the new one.
+        """
+        if self.has_example(example.text) or len(self.examples) >= MOST_EXAMPLES:
+            return self
+        return replace(self, learned=(*self.learned, example)).within_limit()
+
+    def has_example(self, text: str) -> bool:
+        """Return whether a text is among the examples, compared by `fold_text`."""
+        return fold_text(text) in map(fold_text, self.all_examples)
+
+    def keep_learned(self, before: "Candidate | None") -> "Candidate":
+        """Return the candidate with what an earlier one of its id had learned.
+
+        Learned examples that are among its examples now are left out.
+        """
+        if before is None or self.learned:
+            return self
+        given = {fold_text(text) for text in self.examples}
+        learned = tuple(each for each in before.learned if fold_text(each.text) not in given)
+        return replace(self, learned=learned).within_limit() if learned else self
+
+    def within_limit(self) -> "Candidate":
+        """Return the candidate without the oldest learned examples that are too many."""
+        surplus = len(self.examples) + len(self.learned) - MOST_EXAMPLES
+        return replace(self, learned=self.learned[surplus:]) if surplus > 0 else self
 
     @property
     def all_examples(self) -> tuple[str, ...]:

@@ -17,6 +17,9 @@ from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
 
+Revise = Callable[[Candidate], Candidate]
+"""Returns the candidate that replaces a given one, with the same id and text."""
+
 RETRY_SECONDS = 30.0
 """Delay before a version that could not be read is tried again, which may read the whole pool."""
 
@@ -159,7 +162,7 @@ class Pool(ABC):
     async def upsert(
         self, candidates: Sequence[Candidate], progress: Progress | None = None
     ) -> Edited:
-        """Add candidates, or replace those with the same ids.
+        """Add candidates, or replace those with the same ids, which keep what they have learned.
 
         Args:
             candidates: With distinct ids.
@@ -172,6 +175,15 @@ class Pool(ABC):
             PoolNotFound: The pool does not exist.
             PoolNotReady: The pool has not been read yet.
             ServiceError: Redis, the candidate store or the encoder failed.
+        """
+
+    @abstractmethod
+    async def revise(self, revise: Revise, ids: Sequence[str] | None = None) -> Edited:
+        """Replace candidates by what a function makes of them, in one version; raises as `upsert`.
+
+        Args:
+            revise: Returns the candidate that replaces a given one; an equal one changes nothing.
+            ids: The candidates; ids that the pool lacks are ignored. None for all candidates.
         """
 
     @abstractmethod

@@ -18,13 +18,22 @@ FEEDBACK_KEPT = 1000
 """Most events of feedback that a session keeps."""
 
 
-class Added(NamedTuple):
-    """An event of feedback that the session did not have, and what the turn had offered."""
+class Kept(NamedTuple):
+    """An event that a session keeps, and what the turn had offered.
 
+    Attributes:
+        feedback: The event.
+        is_new: Whether the session did not have it before.
+        version: The session's version after the event.
+        pool: The pool of the candidates; empty if the session does not know it any more.
+        model: The model that found them; empty with the pool.
+    """
+
+    feedback: Feedback
+    is_new: bool
+    version: int
     pool: str
     model: str
-    version: int
-    """The session's version after the event."""
 
 
 class FeedbackStore:
@@ -35,13 +44,8 @@ class FeedbackStore:
         self._metrics = metrics
         self._add = scripts_of("turnwise.service.sessions", redis)["add_feedback"]
 
-    async def add(
-        self, session: SessionKey, turn: int, request: FeedbackRequest
-    ) -> tuple[Feedback, Added | None]:
+    async def add(self, session: SessionKey, turn: int, request: FeedbackRequest) -> Kept:
         """Keep an event on a candidate that a turn offered.
-
-        Returns:
-            The event, and what was added; the latter is None if the session had the event already.
 
         Raises:
             SessionNotFound: There is no such session.
@@ -64,14 +68,11 @@ class FeedbackStore:
             if reply[0] not in {"new", "kept"}:
                 outcome.result = "conflict"
         match reply:
-            case ["new", kept, pool, model, version]:
-                added = Added(pool, model, int(version))
-                return _feedback(turn, request.event, request.candidate, kept), added
-            case ["kept", kept]:
+            case ["new" | "kept" as what, kept, version, pool, model]:
                 feedback = _feedback(turn, request.event, request.candidate, kept)
                 if feedback.text != request.text:
                     raise Conflict(f"turn {turn} has this event with another text")
-                return feedback, None
+                return Kept(feedback, what == "new", int(version), pool, model)
             case ["session"]:
                 raise session_not_found(session)
             case ["turn", turns]:

@@ -20,7 +20,7 @@ from turnwise.service.pools.candidate import Candidate, distinct
 from turnwise.service.pools.encoding import PoolEncoder, Progress
 from turnwise.service.pools.following import FollowedPools
 from turnwise.service.pools.opening import explain_missing_encoder, explain_missing_store
-from turnwise.service.pools.pool import Pool
+from turnwise.service.pools.pool import Pool, Revise
 from turnwise.service.pools.redis.values import Head, PoolKey, PoolMoved, Summary, not_found
 from turnwise.service.pools.stores.new_collection import drop_unused, empty_collection
 from turnwise.service.pools.view import Batch, PoolView
@@ -166,6 +166,19 @@ class Pools:
         """
         wanted = await asyncio.to_thread(distinct, candidates)
         return await self._edit(namespace, name, lambda pool: pool.upsert(wanted, progress))
+
+    async def revise(
+        self, namespace: str, name: str, revise: Revise, ids: Sequence[str] | None = None
+    ) -> Edited:
+        """Replace candidates by what a function makes of them, in one version; raises as `upsert`.
+
+        Args:
+            namespace: Namespace of the pool.
+            name: Name of the pool.
+            revise: Returns the candidate that replaces a given one; an equal one changes nothing.
+            ids: The candidates; ids that the pool lacks are ignored. None for all candidates.
+        """
+        return await self._edit(namespace, name, lambda pool: pool.revise(revise, ids))
 
     async def remove(self, namespace: str, name: str, id: str) -> Edited:  # noqa: A002
         """Remove a candidate; raises CandidateNotFound if the pool lacks it."""

@@ -23,7 +23,7 @@ from turnwise.service.journal import DeletionLine, FeedbackLine, Journal, UndoLi
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Filter
 from turnwise.service.selection.context import Contexts, EncodedContext, choose_aggregation
-from turnwise.service.sessions.feedback import Added, FeedbackStore
+from turnwise.service.sessions.feedback import FeedbackStore, Kept
 from turnwise.service.sessions.store import (
     Session,
     SessionKey,
@@ -33,6 +33,7 @@ from turnwise.service.sessions.store import (
 )
 from turnwise.service.sessions.turns import Turn, last_turns
 from turnwise.service.sessions.update import NewVectors, Update
+from turnwise.service.use_cases.learning import Learning
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.fields import Aggregated
 from turnwise.service.wire.pools import PoolVersion
@@ -57,6 +58,7 @@ class Sessions:
         *,
         store: SessionStore,
         feedback: FeedbackStore,
+        learning: Learning,
         contexts: Contexts,
         pools: Pools,
         encoder: CachedEncoder,
@@ -65,6 +67,7 @@ class Sessions:
     ) -> None:
         self._store = store
         self._feedback = feedback
+        self._learning = learning
         self._contexts = contexts
         self._pools = pools
         self._encoder = encoder
@@ -115,37 +118,41 @@ class Sessions:
     async def add_feedback(
         self, namespace: str, session_id: str, turn: int, request: FeedbackRequest
     ) -> Feedback:
-        """Keep an event on a candidate that a turn offered; the same event again changes nothing.
+        """Keep an event on a candidate that a turn offered, and let the candidate learn from it.
+
+        The same event again changes nothing.
 
         Raises:
             ServiceError: As `FeedbackStore.add` says.
         """
         session = SessionKey(namespace, session_id)
-        feedback, added = await self._feedback.add(session, turn, request)
-        if added is None:
-            return feedback
+        kept = await self._feedback.add(session, turn, request)
+        if kept.is_new:
+            await self._note(session, kept)
+        learned = await self._learning.learn(session, turn, kept.pool, request)
+        return kept.feedback.model_copy(update={"learned": learned})
+
+    async def _note(self, session: SessionKey, kept: Kept) -> None:
+        """Write a new event to the journal, and count it."""
+        feedback = kept.feedback
         if self._journal:
             line = FeedbackLine(
-                namespace=namespace,
-                session=session_id,
-                version=added.version,
-                turn=turn,
+                namespace=session.namespace,
+                session=session.id,
+                version=kept.version,
+                turn=feedback.turn,
                 candidate=feedback.candidate,
                 event=feedback.event,
                 text=feedback.text,
             )
             self._journal.write(line)
-        await self._count(namespace, feedback, added)
-        return feedback
-
-    async def _count(self, namespace: str, feedback: Feedback, added: Added) -> None:
         try:
-            await self._pools.info(namespace, added.pool)
+            await self._pools.info(session.namespace, kept.pool)
         except PoolNotFound:  # the series of a pool end with it
             return
         except ServiceError:  # the event is kept, whether or not this replica can serve the pool
             pass
-        labels = (namespace, added.pool, added.model)
+        labels = (session.namespace, kept.pool, kept.model)
         self._metrics.feedback.labels(*labels, feedback.event).inc()
         if feedback.event in {"chosen", "edited"}:
             self._metrics.chosen_reciprocal_rank.labels(*labels).observe(1 / feedback.rank)
@@ -203,8 +210,16 @@ class Sessions:
         ids, after = await self._store.page(namespace, prefix, cursor)
         return SessionsPage(ids=ids, cursor=after)
 
-    async def erase(self, namespace: str, prefix: str, cursor: str | None) -> SessionsDeleted:
+    async def erase(
+        self, namespace: str, prefix: str, cursor: str | None, *, learned: bool = False
+    ) -> SessionsDeleted:
         """Delete some of the sessions whose ids begin with a prefix, and whatever is left of them.
+
+        Args:
+            namespace: The namespace of the sessions.
+            prefix: The beginning of their ids.
+            cursor: As the request before returned it.
+            learned: Whether to remove what candidates learned from them, after the last ones.
 
         Raises:
             InvalidRequest: The cursor is not valid, or not any more.
@@ -220,7 +235,10 @@ class Sessions:
                 self._journal.write(line)
         if self._journal:
             self._journal.write(DeletionLine(namespace=namespace, prefix=prefix, version=now))
-        return SessionsDeleted(deleted=deleted, cursor=after)
+        removed = None
+        if learned and after is None:
+            removed = await self._learning.forget(namespace, prefix)
+        return SessionsDeleted(deleted=deleted, cursor=after, learned=removed)
 
     async def scores(
         self,

@@ -26,6 +26,8 @@ from turnwise.service.wire.filters import Where
 
 NDJSON = "application/x-ndjson"
 
+LearnFrom = Literal["chosen"]
+"""The feedback from which the candidates of a pool learn examples."""
 PoolState = Literal["ready", "loading", "encoding", "damaged", "unread", "other_model"]
 
 MOST_EXAMPLES = 32
@@ -88,6 +90,9 @@ class PoolRequest(Value):
     """Turns abstain below this confidence, unless they name another one; null removes it."""
     calibration: PoolCalibration | None = None
     """As `turnwise calibrate` fits it; null removes it."""
+    learn: LearnFrom | None = None
+    """`chosen`: feedback `chosen` and `edited` adds the utterance before the choice to the learned
+    examples of the candidate. Null: only feedback that says so."""
 
 
 class PoolSettings(NamedTuple):
@@ -96,6 +101,7 @@ class PoolSettings(NamedTuple):
     description: str = ""
     min_confidence: float | None = None
     calibration: PoolCalibration | None = None
+    learn: LearnFrom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,8 @@ class PoolInfo:
     min_confidence: float | None = None
     """Turns abstain below this confidence, unless they name another one."""
     calibration: PoolCalibration | None = None
+    learn: LearnFrom | None = None
+    """`chosen` if candidates learn from feedback that does not say so itself."""
     width: int | None = None
     """Candidates that `hnsw` looks at in a search (`ef`); null for the other indexes."""
     aliases: list[str] = field(default_factory=list)
@@ -217,6 +225,44 @@ class Selected(Value):
     """The example that found it, where that says more for the candidate than its text."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
     """One for each utterance of the context, oldest first; they add up to the score."""
+
+
+class LearnedExample(Value):
+    """An example that feedback added to a candidate."""
+
+    candidate: str
+    """Id of the candidate."""
+    text: str
+    at: float
+    """Unix seconds."""
+
+
+class LearnedList(Value):
+    """Learned examples, newest first."""
+
+    learned: list[LearnedExample]
+
+
+class LearnedQuery(Value):
+    """The learned examples to list."""
+
+    candidate: CandidateId | None = None
+    """By default those of all candidates."""
+
+
+class UnlearnQuery(Value):
+    """The learned examples to remove."""
+
+    candidate: CandidateId
+    text: str | None = None
+    """The text of the example, as it is listed; by default all that the candidate has learned."""
+
+
+class Unlearned(Value):
+    """The result of removing learned examples."""
+
+    version: int
+    removed: int
 
 
 class SearchRequest(Value):

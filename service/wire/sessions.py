@@ -133,6 +133,17 @@ class FeedbackRequest(Value):
     wrong. A turn without `shown` counts as having shown all that it offered."""
     text: Text | None = Field(default=None, validate_default=True)
     """The reply after the edit; only with `edited`."""
+    learn: StrictBool | None = None
+    """Whether the utterance before the choice becomes a learned example of the candidate; only with
+    `chosen` and `edited`. True needs the scope `pools`. By default the setting of the pool."""
+
+    @field_validator("learn")
+    @classmethod
+    def _from_a_choice(cls, learn: bool | None, info: ValidationInfo) -> bool | None:
+        event = info.data.get("event")
+        if learn and event in {"shown", "rejected"}:
+            raise ValueError(f"makes no sense with the event '{event}'")
+        return learn
 
     @field_validator("text")
     @classmethod
@@ -155,6 +166,9 @@ class Feedback(Value):
     text: str | None
     rank: int
     """The candidate's place among those that the turn offered, from 1."""
+    learned: bool | None = Field(default=None, exclude_if=lambda value: value is None)
+    """In the answer to feedback that teaches: whether the candidate has the utterance before, or a
+    near copy of it, among its examples now."""
 
 
 class Transcript(Value):
@@ -206,6 +220,8 @@ class DeletionQuery(Value):
     """The beginning of their ids."""
     cursor: str | None = None
     """The cursor that the request before returned; none for the first request."""
+    learned: bool = False
+    """Whether the last request also removes what candidates have learned from such sessions."""
 
 
 class SessionsDeleted(Value):
@@ -215,6 +231,8 @@ class SessionsDeleted(Value):
     """Number of sessions that this request deleted."""
     cursor: str | None
     """The cursor of the next request; null if all sessions are deleted."""
+    learned: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Number of learned examples that the last request removed, if it was asked to."""
 
 
 class ScoresQuery(Aggregated):

@@ -31,9 +31,8 @@ def audit(scope: Scope, status: int) -> None:
     """Log a request that has been answered, unless it only reads, or its caller is unknown.
 
     Args:
-        scope: The request; its state holds the caller, `prefix` if it deletes all sessions whose
-            ids begin with it, and `outcome` if the status of the answer was sent before the work
-            was done.
+        scope: The request; its state holds the caller, `noted` where a route has more to say, and
+            `outcome` if the status of the answer was sent before the work was done.
         status: The status of the answer.
     """
     state = scope.get("state", {})
@@ -50,7 +49,6 @@ def audit(scope: Scope, status: int) -> None:
         "route": route,
         **{_SUBJECTS.get(name, name): value for name, value in scope["path_params"].items()},
         "status": state.get("outcome", status),
+        **state.get("noted", {}),
     }
-    if "prefix" in state:
-        fields["prefix"] = state["prefix"]
     _log.info("%(method)s %(route)s in %(namespace)s: %(status)d", fields, extra=fields)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Path, Request
+from fastapi import APIRouter, Body, Header, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from turnwise.service.api.access.dependencies import (
@@ -37,6 +37,8 @@ from turnwise.service.wire.pools import (
     NDJSON,
     AliasRequest,
     Edited,
+    LearnedList,
+    LearnedQuery,
     PoolInfo,
     PoolList,
     PoolRequest,
@@ -44,6 +46,8 @@ from turnwise.service.wire.pools import (
     Removed,
     SearchAnswer,
     SearchRequest,
+    Unlearned,
+    UnlearnQuery,
     UploadedCandidate,
 )
 
@@ -225,6 +229,46 @@ async def delete_candidates(
 ) -> Response:
     """Makes one new version without these candidates. Ids that the pool lacks are counted."""
     return answer(await services.pools.remove_many(namespace, name, removal.ids))
+
+
+@router.get(
+    "/{name}/learned",
+    operation_id="list_learned",
+    summary="List learned examples",
+    response_model=LearnedList,
+    responses=failures(
+        PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable
+    ),
+)
+async def list_learned(
+    services: ServicesDep,
+    namespace: EditingPools,
+    name: PoolName,
+    query: Annotated[LearnedQuery, Query()],
+) -> Response:
+    """Returns the examples that feedback has added, newest first, at most 1000."""
+    return answer(await services.learning.list_learned(namespace, name, query.candidate))
+
+
+@router.delete(
+    "/{name}/learned",
+    operation_id="delete_learned",
+    summary="Remove learned examples of a candidate",
+    response_model=Unlearned,
+    responses=failures(
+        PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable
+    ),
+)
+async def delete_learned(
+    request: Request,
+    services: ServicesDep,
+    namespace: EditingPools,
+    name: PoolName,
+    query: Annotated[UnlearnQuery, Query()],
+) -> Response:
+    """Removes the one with a text, or all that the candidate has learned; the rest of it stays."""
+    request.state.noted = {"candidate": query.candidate}
+    return answer(await services.learning.unlearn(namespace, name, query.candidate, query.text))
 
 
 @router.delete(

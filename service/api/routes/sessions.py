@@ -13,6 +13,7 @@ from turnwise.service.api.access.dependencies import (
     ServicesDep,
     SessionId,
 )
+from turnwise.service.api.access.keys import authorize
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
@@ -181,14 +182,24 @@ async def undo_turn(services: ServicesDep, namespace: Selecting, session_id: Ses
     ),
 )
 async def post_feedback(
+    request: Request,
     services: ServicesDep,
     namespace: Selecting,
     session_id: SessionId,
+    *,
     turn: Annotated[int, Path(ge=1, description="The turn whose answer offered the candidate.")],
     feedback: FeedbackRequest,
 ) -> Response:
-    """The same event again changes nothing. An undo of the turn removes its feedback."""
-    return answer(await services.sessions.add_feedback(namespace, session_id, turn, feedback))
+    """The same event again changes nothing. An undo of the turn removes its feedback.
+
+    With `learn` the pool learns from the choice; this needs the scope `pools`.
+    """
+    if feedback.learn:
+        authorize(request.state.caller, ("pools",), namespace)
+    result = await services.sessions.add_feedback(namespace, session_id, turn, feedback)
+    if result.learned:
+        request.state.noted = {"candidate": result.candidate, "learned": True}
+    return answer(result)
 
 
 @router.get(
@@ -243,7 +254,7 @@ async def list_sessions(
     operation_id="delete_sessions",
     summary="Delete the sessions whose ids begin with a prefix",
     response_model=SessionsDeleted,
-    responses=failures(StateUnavailable),
+    responses=failures(PoolNotReady, StateUnavailable, StoreUnavailable),
 )
 async def delete_sessions(
     request: Request,
@@ -254,7 +265,10 @@ async def delete_sessions(
     """A request deletes a part of them: send the next one with its `cursor` until that is null.
 
     It needs the scope `admin`. A deletion that was interrupted can be sent again, with the last
-    cursor or from the beginning.
+    cursor or from the beginning. With `learned` the last request also removes the learned examples
+    that came from such sessions, from all pools of the namespace.
     """
-    request.state.prefix = query.prefix  # for the audit log
-    return answer(await services.sessions.erase(namespace, query.prefix, query.cursor))
+    request.state.noted = {"prefix": query.prefix}
+    return answer(
+        await services.sessions.erase(namespace, query.prefix, query.cursor, learned=query.learned)
+    )

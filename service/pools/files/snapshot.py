@@ -22,7 +22,7 @@ from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_batch
 from turnwise.service.pools.memory.flat import Float16, are_unit
 from turnwise.service.pools.view import Batch, PoolView
 from turnwise.service.wire.fields import EncoderName, Name, Share
-from turnwise.service.wire.pools import PoolCalibration
+from turnwise.service.wire.pools import LearnFrom, PoolCalibration
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -61,6 +61,7 @@ class Manifest(BaseModel):
     """Description of the pool, as its other settings."""
     min_confidence: Share | None = None
     calibration: PoolCalibration | None = None
+    learn: LearnFrom | None = None
     encoder: EncoderName = "default"
     model: str
     fingerprint: str

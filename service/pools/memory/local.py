@@ -21,7 +21,7 @@ from turnwise.service.pools.memory.free_memory import Admission, Memory
 from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.upkeep import build_index, fold, log_is_long, needs_index
 from turnwise.service.pools.memory.workers import Work, Workers
-from turnwise.service.pools.pool import Backend, Pool
+from turnwise.service.pools.pool import Backend, Pool, Revise
 from turnwise.service.pools.redis.replay import Replay
 from turnwise.service.pools.redis.values import NOWHERE, Entry, Head, Log, PoolKey, Position
 from turnwise.service.pools.stores import CandidateStore
@@ -198,10 +198,20 @@ class LocalPool(Pool):
         """Add or replace candidates in one version, or change nothing."""
 
         def plan(contents: Contents) -> Plan:
-            return Plan(_select_changed(contents, candidates), [])
+            return Plan(_select_changed(contents, _keep_learned(contents, candidates)), [])
 
         edited = await self._edit(plan, {}, {}, progress)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
+
+    async def revise(self, revise: Revise, ids: Sequence[str] | None = None) -> Edited:
+        """Replace candidates by what a function makes of them, in one version."""
+
+        def plan(contents: Contents) -> Plan:
+            found = contents.candidates() if ids is None else map(contents.get, ids)
+            revised = [revise(candidate) for candidate in found if candidate]
+            return Plan(_select_changed(contents, revised), [])
+
+        return await self._edit(plan, {}, {})
 
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove candidates in one version, or change nothing."""
@@ -231,7 +241,7 @@ class LocalPool(Pool):
 
         def plan(contents: Contents) -> Plan:
             removed = [c.id for c in contents.candidates() if c.id not in wanted]
-            return Plan(_select_changed(contents, candidates), removed)
+            return Plan(_select_changed(contents, _keep_learned(contents, candidates)), removed)
 
         edited = await self._edit(plan, vectors, example_vectors)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
@@ -484,6 +494,10 @@ class LocalPool(Pool):
     def _begin_encoding(self) -> None:
         if self.state != "ready":
             self.state = "encoding"
+
+
+def _keep_learned(contents: Contents, wanted: Sequence[Candidate]) -> list[Candidate]:
+    return [candidate.keep_learned(contents.get(candidate.id)) for candidate in wanted]
 
 
 def _select_changed(contents: Contents, wanted: Sequence[Candidate]) -> list[Candidate]:

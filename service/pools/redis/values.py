@@ -4,7 +4,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from turnwise.service.errors import PoolNotFound
 from turnwise.service.pools.candidate import Candidate, Learned
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.wire.fields import EncoderName, StoreName
-from turnwise.service.wire.pools import PoolCalibration, PoolRequest, PoolSettings
+from turnwise.service.wire.pools import LearnFrom, PoolCalibration, PoolRequest, PoolSettings
 
 Outcome = Literal["ok", "conflict", "expired"]
 """The result of a script: done; another writer was first; the staged chunks are gone."""
@@ -210,6 +210,7 @@ def pack_settings(request: PoolRequest) -> list[str]:
         "description": request.description,
         "min_confidence": "" if request.min_confidence is None else repr(request.min_confidence),
         "calibration": request.calibration.model_dump_json() if request.calibration else "",
+        "learn": request.learn or "",
     }
     return [
         part
@@ -221,11 +222,12 @@ def pack_settings(request: PoolRequest) -> list[str]:
 
 def unpack_settings(stored: Sequence[bytes | None]) -> PoolSettings:
     """Return the settings from the values of the fields `SETTINGS`."""
-    description, least, calibration = (value or b"" for value in stored)
+    description, least, calibration, learn = (value or b"" for value in stored)
     return PoolSettings(
         description=description.decode(),
         min_confidence=float(least) if least else None,
         calibration=PoolCalibration.model_validate_json(calibration) if calibration else None,
+        learn=cast(LearnFrom, learn.decode()) if learn else None,
     )
 
 

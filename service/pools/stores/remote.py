@@ -36,7 +36,7 @@ from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.memory.flat import FlatIndex, Float16
 from turnwise.service.pools.memory.segment import Hit, Match, Segment
 from turnwise.service.pools.memory.workers import Work, Workers
-from turnwise.service.pools.pool import Backend, Pool
+from turnwise.service.pools.pool import Backend, Pool, Revise
 from turnwise.service.pools.redis.values import (
     Collection,
     Head,
@@ -213,8 +213,19 @@ class RemotePool(Pool):
         self, candidates: Sequence[Candidate], progress: Progress | None = None
     ) -> Edited:
         """Write the candidates that differ, batch by batch, and count one edit."""
+        return await self._write(candidates, progress, keeps_learned=True)
+
+    async def _write(
+        self,
+        candidates: Sequence[Candidate],
+        progress: Progress | None = None,
+        *,
+        keeps_learned: bool,
+    ) -> Edited:
         known = self.known
         has = await self._find(known, candidates)
+        if keeps_learned:
+            candidates = _keep_learned(has, candidates)
         changed = _select_changed(has, candidates)
         if not changed:
             return Edited(known.position.version, 0, len(candidates), known.size)
@@ -250,6 +261,16 @@ class RemotePool(Pool):
                 self.encoder, self._workers, said, example_vectors, kind="examples"
             ),
         )
+
+    async def revise(self, revise: Revise, ids: Sequence[str] | None = None) -> Edited:
+        """Write the candidates that a function changes, batch by batch, and count one edit."""
+        changed: list[Candidate] = []
+        if ids is None:
+            async for batch in self.view().scan():
+                changed += _revise(revise, batch.candidates)
+        else:
+            changed += _revise(revise, [each for each in await self.view().fetch(ids) if each])
+        return await self._write(changed, keeps_learned=False)
 
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove the candidates, and count one edit."""
@@ -595,6 +616,12 @@ class RemoteView:
             self._remember(fetched.values())
 
 
+def _revise(revise: Revise, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates that a function changes, as it changes them."""
+    pairs = [(candidate, revise(candidate)) for candidate in candidates]
+    return [revised for candidate, revised in pairs if revised != candidate]
+
+
 def _batch(stored: Sequence[Stored], dimension: int = 0) -> Batch:
     if not stored:
         nothing = np.empty((0, dimension), np.float16)
@@ -618,6 +645,12 @@ def _best_first(hits: Iterable[Hit]) -> list[Hit]:
 
 def _vectors_by_text(stored: Mapping[str, Stored]) -> dict[str, Float16]:
     return {each.candidate.text: each.vector for each in stored.values()}
+
+
+def _keep_learned(has: Mapping[str, Stored], candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return candidates with what the pool's candidates of their ids have learned."""
+    before = {id: stored.candidate for id, stored in has.items()}  # noqa: A001 - the field's name
+    return [each.keep_learned(before.get(each.id)) for each in candidates]
 
 
 def _select_changed(has: Mapping[str, Stored], candidates: Sequence[Candidate]) -> list[Candidate]:

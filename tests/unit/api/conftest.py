@@ -24,7 +24,15 @@ from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.settings import Limits, Settings
 from turnwise.service.wire.keys import ApiKey, Scope
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder
-from turnwise.service.wire.pools import Edited, PoolInfo, PoolVersion, Removed, Selected
+from turnwise.service.wire.pools import (
+    Edited,
+    LearnedList,
+    PoolInfo,
+    PoolVersion,
+    Removed,
+    Selected,
+    Unlearned,
+)
 from turnwise.service.wire.ranking import RankAnswer, Ranked
 from turnwise.service.wire.sessions import (
     Feedback,
@@ -124,6 +132,8 @@ class Parts:
                 model="tiny",
                 timings_ms=TIMINGS,
             ),
+            "list_learned": LearnedList(learned=[]),
+            "unlearn": Unlearned(version=4, removed=1),
             "list": [POOL],
             "info": POOL,
             "create": POOL,
@@ -161,8 +171,8 @@ class Parts:
         if name not in self.__dict__.get("outcomes", {}):
             raise AttributeError(name)
 
-        async def call(*args: object) -> Any:
-            return self._outcome(name, *args)
+        async def call(*args: object, **options: object) -> Any:
+            return self._outcome(name, *args, *options.values())
 
         return call
 

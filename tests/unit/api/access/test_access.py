@@ -94,7 +94,7 @@ async def test_only_admin_lists_sessions_and_deletes_those_of_a_prefix(
             assert (await client.get("/sessions", headers=headers)).status_code == status
             erased = await client.delete("/sessions?prefix=u&cursor=c", headers=headers)
             assert erased.status_code == status
-    assert parts.calls == [("page", "boss", "", None), ("erase", "boss", "u", "c")]
+    assert parts.calls == [("page", "boss", "", None), ("erase", "boss", "u", "c", False)]
 
 
 async def test_others_may_not_act_elsewhere(client_of: Connect, parts: Parts) -> None:

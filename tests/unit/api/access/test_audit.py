@@ -22,7 +22,10 @@ READING = {
         "/v1/embeddings",
     )
 }
-FIELDS = ("key", "namespace", "method", "route", "session", "pool", "candidate", "prefix", "status")
+FIELDS = (
+    "key", "namespace", "method", "route", "session", "pool", "candidate", "learned", "prefix",
+    "status",
+)  # fmt: skip
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:

@@ -1,0 +1,193 @@
+"""The use case of learning: a choice adds what was said before it to the examples of a candidate.
+
+The utterance is the newest one of the turn that offered the candidate. The redaction hook sees it
+first. A failure to learn is logged, and never loses the feedback.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import time
+
+from turnwise.service.errors import CandidateNotFound, ServiceError
+from turnwise.service.journal import Hook
+from turnwise.service.pools import Candidate, PoolView
+from turnwise.service.pools.candidate import Learned
+from turnwise.service.selection.context import Contexts
+from turnwise.service.selection.deadline import deadline
+from turnwise.service.sessions.store import SessionKey, SessionStore
+from turnwise.service.sessions.turns import join_turns
+from turnwise.service.use_cases.pools import Pools
+from turnwise.service.wire.pools import LearnedExample, LearnedList, Unlearned
+from turnwise.service.wire.sessions import FeedbackRequest
+
+NEAR_COPY = 0.95
+"""Cosine of two examples from which one is a near copy of the other, so that it is not learned."""
+MOST_LISTED = 1000
+"""Learned examples that a list of them has at most."""
+
+_log = logging.getLogger("turnwise.learning")
+
+
+class Learning:
+    """Adds learned examples to candidates, and lists and removes them."""
+
+    def __init__(
+        self,
+        *,
+        sessions: SessionStore,
+        contexts: Contexts,
+        pools: Pools,
+        redact: Hook | None,
+        timeout: float,
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            sessions: Has the utterances.
+            contexts: Encodes them, to recognise near copies.
+            pools: Has the candidates.
+            redact: Changes every text before it is kept; None without a hook.
+            timeout: Seconds that learning may take.
+        """
+        self._sessions = sessions
+        self._contexts = contexts
+        self._pools = pools
+        self._redact = redact
+        self._timeout = timeout
+
+    async def learn(
+        self, session: SessionKey, turn: int, pool: str, request: FeedbackRequest
+    ) -> bool | None:
+        """Add the newest utterance of a turn to the learned examples of the chosen candidate.
+
+        Args:
+            session: The session.
+            turn: The turn that offered the candidate.
+            pool: The pool of the candidate; empty if the session does not know it any more.
+            request: The feedback.
+
+        Returns:
+            Whether the candidate has the utterance, or a near copy of it, among its examples now;
+            None where neither the request nor the pool asks for that.
+        """
+        try:
+            async with deadline(self._timeout):
+                if not await self._is_asked(session.namespace, pool, request):
+                    return None
+                return bool(pool) and await self._learn(session, turn, pool, request.candidate)
+        except ServiceError as error:
+            _log.warning("a candidate of pool %s learned nothing: %s", pool, error)
+        except Exception:  # a hook may raise anything, and the feedback is kept already
+            _log.exception("a candidate of pool %s learned nothing", pool)
+        return False
+
+    async def list_learned(self, namespace: str, pool: str, candidate: str | None) -> LearnedList:
+        """Return the learned examples of a pool or a candidate, newest first.
+
+        Raises:
+            PoolNotFound: There is no such pool.
+            CandidateNotFound: It lacks the candidate.
+        """
+        view = await self._pools.view(namespace, pool)
+        if candidate is None:
+            candidates = [each async for batch in view.scan() for each in batch.candidates]
+        else:
+            candidates = [await _fetch(view, candidate)]
+        learned = [
+            LearnedExample.model_construct(candidate=each.id, text=example.text, at=example.at)
+            for each in candidates
+            for example in each.learned
+        ]
+        newest = sorted(learned, key=lambda each: each.at, reverse=True)
+        return LearnedList.model_construct(learned=newest[:MOST_LISTED])
+
+    async def unlearn(
+        self, namespace: str, pool: str, candidate: str, text: str | None
+    ) -> Unlearned:
+        """Remove the learned example with a text, or all of them, from a candidate.
+
+        Raises:
+            PoolNotFound: There is no such pool.
+            CandidateNotFound: It lacks the candidate.
+        """
+        await _fetch(await self._pools.view(namespace, pool), candidate)
+        return await self._remove(
+            namespace, pool, lambda each: text in {None, each.text}, [candidate]
+        )
+
+    async def forget(self, namespace: str, prefix: str) -> int:
+        """Remove what came from sessions whose ids begin with a prefix, from all pools.
+
+        Returns:
+            The number of learned examples removed.
+        """
+        removed = 0
+        for pool in await self._pools.list(namespace):
+            done = await self._remove(
+                namespace, pool.name, lambda each: (each.session or "").startswith(prefix)
+            )
+            removed += done.removed
+        return removed
+
+    async def _is_asked(self, namespace: str, pool: str, request: FeedbackRequest) -> bool:
+        """Return whether the request or else the pool asks to learn from the feedback."""
+        if request.learn is not None or request.event not in {"chosen", "edited"}:
+            return bool(request.learn)
+        if not pool:
+            return False
+        try:
+            return (await self._pools.info(namespace, pool)).learn == "chosen"
+        except ServiceError:  # a replica that cannot serve the pool keeps feedback too
+            return False
+
+    async def _learn(self, key: SessionKey, turn: int, pool: str, candidate: str) -> bool:
+        session = await self._sessions.found(key)
+        utterance = join_turns(session.turns[:turn])[-1]
+        view = await self._pools.view(key.namespace, pool)
+        if utterance.speaker == session.responder or view.encoder_name == "pairwise":
+            return False
+        text = utterance.text
+        if self._redact:
+            text = await asyncio.to_thread(self._redact, text)
+        if not text.strip():
+            return False
+        if await self._is_near_copy(view, candidate, text):
+            return True
+        example = Learned(text, time(), key.id)
+        await self._pools.revise(key.namespace, pool, lambda each: each.learn(example), [candidate])
+        after = await _fetch(await self._pools.view(key.namespace, pool), candidate)
+        return after.has_example(text)
+
+    async def _is_near_copy(self, view: PoolView, candidate: str, text: str) -> bool:
+        """Return whether a candidate has an example that is close to a text."""
+        context = await self._contexts.encode_one(text)
+        (match,) = await view.best_examples(context.second[0], [candidate])
+        return match is not None and match.score >= NEAR_COPY
+
+    async def _remove(
+        self,
+        namespace: str,
+        pool: str,
+        is_meant: Callable[[Learned], bool],
+        ids: Sequence[str] | None = None,
+    ) -> Unlearned:
+        removed: dict[str, int] = {}
+
+        def remove(before: Candidate) -> Candidate:
+            kept = tuple(each for each in before.learned if not is_meant(each))
+            if len(kept) == len(before.learned):
+                return before
+            removed[before.id] = len(before.learned) - len(kept)
+            return replace(before, learned=kept)
+
+        edited = await self._pools.revise(namespace, pool, remove, ids)
+        return Unlearned(version=edited.version, removed=sum(removed.values()))
+
+
+async def _fetch(view: PoolView, candidate: str) -> Candidate:
+    (found,) = await view.fetch([candidate])
+    if found is None:
+        raise CandidateNotFound(f"pool '{view.name}' has no candidate '{candidate}'")
+    return found

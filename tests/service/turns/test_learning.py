@@ -1,0 +1,183 @@
+"""Choices that teach: what a candidate learns, when it does not, and how to remove it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.messages import REPLIES, problem, wrong
+from tests.support.service import Launch, Live, Turnwise, api_key
+from tests.support.waiting import eventually
+from turnwise.service.wire.pools import MOST_EXAMPLES
+
+ASKED = "Where on earth is my parcel?"
+
+
+def choose(
+    live: Live, session: str = "s", said: str = ASKED, *, event: str = "chosen", **fields: object
+) -> dict[str, object]:
+    """Ask, and give feedback on candidate r4."""
+    turn = live.turn(session, "user", said, top_k=len(REPLIES))["turn"]
+    body = {"candidate": "r4", "event": event, **fields}
+    return live.post(f"/sessions/{session}/turns/{turn}/feedback", **body)
+
+
+def learned(live: Live, pool: str = "default") -> list[tuple[str, str]]:
+    """The candidates that have learned something, and what, oldest first."""
+    found = live.get(f"/pools/{pool}/learned")["learned"]
+    return [(each["candidate"], each["text"]) for each in reversed(found)]
+
+
+@pytest.mark.parametrize("fields", [{}, {"event": "edited", "text": "It comes today."}])
+def test_a_choice_teaches_the_candidate_what_was_said_before(
+    live: Live, fields: dict[str, str]
+) -> None:
+    assert choose(live, learn=True, **fields)["learned"] is True
+    (example,) = live.get("/pools/default/learned")["learned"]
+    assert example.pop("at") > 0
+    assert example == {"candidate": "r4", "text": ASKED}
+
+
+def test_turns_that_follow_each_other_are_one_utterance(live: Live) -> None:
+    live.turn("s", "user", "Hello?", respond=False)
+    choose(live, said="Anybody there?", learn=True)
+    assert learned(live) == [("r4", "Hello? Anybody there?")]
+
+
+def test_the_same_choice_again_changes_nothing(live: Live) -> None:
+    choose(live, learn=True)
+    version = live.get("/pools/default")["version"]
+    body = {"candidate": "r4", "event": "chosen", "learn": True}
+    assert live.post("/sessions/s/turns/1/feedback", **body)["learned"] is True
+    assert choose(live, "t", ASKED.upper() + "!", learn=True)["learned"] is True
+    assert live.get("/pools/default")["version"] == version
+    assert learned(live) == [("r4", ASKED)]
+
+
+def test_a_choice_that_did_not_teach_can_be_sent_again_to_teach(live: Live) -> None:
+    assert "learned" not in choose(live)
+    body = {"candidate": "r4", "event": "chosen", "learn": True}
+    assert live.post("/sessions/s/turns/1/feedback", **body)["learned"] is True
+
+
+@pytest.mark.parametrize(
+    ("fields", "teaches"), [({}, True), ({"learn": False}, False), ({"event": "rejected"}, False)]
+)
+def test_a_pool_may_learn_from_every_choice(
+    live: Live, fields: dict[str, object], teaches: bool
+) -> None:
+    assert live.ok(live.http.put("/pools/default", json={"learn": "chosen"}))["learn"] == "chosen"
+    assert choose(live, **fields).get("learned", False) is teaches
+    live.ok(live.http.put("/pools/default", json={"learn": None}))
+    assert "learned" not in choose(live, "t", "And now?")
+
+
+def test_other_events_cannot_teach(live: Live) -> None:
+    live.turn("s", "user", ASKED)
+    body = {"candidate": "r4", "event": "shown", "learn": True}
+    assert wrong(live.http.post("/sessions/s/turns/1/feedback", json=body)) == [["body", "learn"]]
+
+
+def test_what_the_responder_said_is_not_learned(live: Live) -> None:
+    turn = live.turn("s", "bot", "Hello", respond=True, top_k=len(REPLIES), repeat=True)["turn"]
+    body = {"candidate": "r4", "event": "chosen", "learn": True}
+    assert live.post(f"/sessions/s/turns/{turn}/feedback", **body)["learned"] is False
+
+
+def test_feedback_is_kept_where_its_candidate_is_gone(live: Live) -> None:
+    live.turn("s", "user", ASKED, top_k=len(REPLIES))
+    live.ok(live.http.delete("/pools/default/candidates/r4"))
+    body = {"candidate": "r4", "event": "chosen", "learn": True}
+    assert live.post("/sessions/s/turns/1/feedback", **body)["learned"] is False
+    assert len(live.get("/sessions/s")["feedback"]) == 1
+
+
+def test_other_replicas_learn_within_two_seconds(launch: Launch) -> None:
+    live, other = launch(), launch()
+    live.fill()
+    other.get("/pools/default")
+    choose(live, learn=True)
+    eventually(lambda: learned(other) == [("r4", ASKED)], seconds=20)
+
+
+def test_a_candidate_forgets_the_oldest_that_it_learned(live: Live) -> None:
+    given = [f"question {number}" for number in range(MOST_EXAMPLES - 2)]
+    item = {"id": "r4", "text": REPLIES[4], "examples": given}
+    live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    for text in ("One?", "Two?", "Three?"):
+        choose(live, text, text, learn=True)
+    assert [text for _, text in learned(live)] == ["Two?", "Three?"]
+
+
+def test_an_upload_keeps_what_was_learned(live: Live) -> None:
+    choose(live, learn=True)
+    choose(live, "t", "Hello?", learn=True)
+    item = {"id": "r4", "text": REPLIES[4]}
+    again = live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    assert (again["upserted"], again["unchanged"]) == (0, 1)
+    item |= {"text": "Another text.", "examples": [ASKED.upper()]}
+    live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    assert learned(live) == [("r4", "Hello?")]
+
+
+def test_learned_examples_can_be_removed_alone(live: Live) -> None:
+    for text in ("One?", "Two?", "Three?"):
+        choose(live, text[:3], text, learn=True)
+    query = {"candidate": "r4", "text": "Two?"}
+    removed = live.ok(live.http.delete("/pools/default/learned", params=query))
+    assert removed["removed"] == 1
+    assert [text for _, text in learned(live)] == ["One?", "Three?"]
+    live.ok(live.http.delete("/pools/default/learned", params={"candidate": "r4"}))
+    assert learned(live) == []
+    answer = live.http.delete("/pools/default/learned", params={"candidate": "r99"})
+    assert problem(answer) == (404, "candidate-not-found")
+
+
+def test_a_deletion_removes_what_came_from_the_sessions_of_a_user(
+    launch: Launch, turnwise: Turnwise
+) -> None:
+    live = launch(api_keys=[api_key("boss", "admin", "pools", "select")])
+    live.http.headers["Authorization"] = "Bearer boss"
+    live.fill()
+    live.fill(pool="other")
+    choose(live, "u1-a", "One?", learn=True)
+    live.turn("u1-b", "user", "Two?", pool="other", top_k=len(REPLIES))
+    body = {"candidate": "r4", "event": "chosen", "learn": True}
+    live.post("/sessions/u1-b/turns/1/feedback", **body)
+    choose(live, "u2-a", "Three?", learn=True)
+    words = ("session", "delete", "u1-", "--learned", "--url", live.url, "--key", "boss")
+    assert turnwise(*words).out == "sessions deleted: 2\nlearned examples removed: 2\n"
+    assert (learned(live), learned(live, "other")) == ([("r4", "Three?")], [])
+
+
+def test_teaching_needs_the_scope_pools(launch: Launch) -> None:
+    keys = [api_key("reader", "select"), api_key("boss", "admin")]
+    live = launch(api_keys=keys)
+    live.http.headers.update({"Authorization": "Bearer boss", "Turnwise-Namespace": "reader"})
+    live.fill()
+    live.http.headers.update({"Authorization": "Bearer reader"})
+    live.turn("s", "user", ASKED, top_k=len(REPLIES))
+    body = {"candidate": "r4", "event": "chosen", "learn": True}
+    answer = live.http.post("/sessions/s/turns/1/feedback", json=body)
+    assert problem(answer) == (403, "forbidden")
+    assert live.get("/sessions/s")["feedback"] == []
+
+
+@pytest.fixture
+def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A redaction hook that hides numbers, and fails on some texts."""
+    code = "def f(text):\n    assert 'fail' not in text\n    return text.replace('5521', '0')\n"
+    (tmp_path / "hiding_hook.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "hiding_hook:f"
+    sys.modules.pop("hiding_hook", None)
+
+
+def test_the_redaction_hook_sees_first_what_is_learned(launch: Launch, hook: str) -> None:
+    live = launch(redact=hook)
+    live.fill()
+    assert choose(live, said="Where is 5521?", learn=True)["learned"] is True
+    assert choose(live, "t", "Does it fail?", learn=True)["learned"] is False
+    assert learned(live) == [("r4", "Where is 0?")]
+    assert len(live.get("/sessions/t")["feedback"]) == 1

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -133,9 +134,12 @@ class AsyncPool(PoolOperations, AsyncSender):
         except ProblemError as error:
             raise upload.located(error) from None
 
-    async def load(self, file: Path, progress: Progress | None = None) -> Loaded:
+    async def load(
+        self, file: Path, progress: Progress | None = None, *, add_examples: bool = False
+    ) -> Loaded:
         """Add or replace the candidates of a file, as `Pool.load` does."""
-        load = await to_thread.run_sync(Load, self.name, file, progress)
+        begin = partial(Load, self.name, file, progress, add_examples=add_examples)
+        load = await to_thread.run_sync(begin)
         uploads = load.uploads()
         while upload := await to_thread.run_sync(next, uploads, None):
             try:

@@ -147,7 +147,9 @@ class Pool(PoolOperations, Sender):
         except ProblemError as error:
             raise upload.located(error) from None
 
-    def load(self, file: Path, progress: Progress | None = None) -> Loaded:
+    def load(
+        self, file: Path, progress: Progress | None = None, *, add_examples: bool = False
+    ) -> Loaded:
         """Add or replace the candidates of a file, in batches that make one version each.
 
         If a batch fails, those before it stay in the pool, and a note of the error says how many
@@ -157,12 +159,13 @@ class Pool(PoolOperations, Sender):
         Args:
             file: Lines of JSON (also .gz, .xz).
             progress: Called with (candidates loaded, candidates in the file).
+            add_examples: Add only the examples of the lines, to candidates that the pool has.
 
         Raises:
             DataError: A line of the file is not a candidate, or the service rejects it.
             ClientError: The service rejects a batch or cannot be reached.
         """
-        load = Load(self.name, file, progress)
+        load = Load(self.name, file, progress, add_examples=add_examples)
         for upload in load.uploads():
             try:
                 load.add(self._client.upload(upload))

@@ -47,6 +47,7 @@ class Upload:
         pool: The name of the pool.
         candidates: The candidates to add or replace.
         progress: Called after each step of the service.
+        add_examples: Whether to add their examples to the pool's candidates, and nothing else.
 
     Raises:
         DataError: A line of the file is not a candidate; nothing was sent.
@@ -54,12 +55,19 @@ class Upload:
             be sent again.
     """
 
-    def __init__(self, pool: str, candidates: Candidates, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        pool: str,
+        candidates: Candidates,
+        progress: Progress | None,
+        *,
+        add_examples: bool = False,
+    ) -> None:
         if isinstance(candidates, str) or not isinstance(candidates, Path | Collection):
             raise TypeError(
                 "candidates must be a Path or a collection, not one text or an iterator"
             )
-        self._path = path("pools", pool, "candidates")
+        self._path = path("pools", pool, "candidates") + ("?examples=add" if add_examples else "")
         self._candidates = candidates
         self._progress = progress
         self._bytes = sum(map(len, self.chunks()))
@@ -175,13 +183,17 @@ class Load:
         pool: The name of the pool.
         file: The file.
         progress: Called after each step of the service.
+        add_examples: As of an upload.
 
     Raises:
         DataError: A line of the file is not a candidate; nothing was sent.
     """
 
-    def __init__(self, pool: str, file: Path, progress: Progress | None) -> None:
+    def __init__(
+        self, pool: str, file: Path, progress: Progress | None, *, add_examples: bool = False
+    ) -> None:
         self._pool = pool
+        self._add_examples = add_examples
         self._file = file
         self._progress = progress
         self._total = 0
@@ -200,7 +212,7 @@ class Load:
         while self._sent < self._total or not self._sent:
             batch = list(islice(candidates, BATCH))
             self._sent += len(batch)
-            yield Upload(self._pool, batch, self._heard)
+            yield Upload(self._pool, batch, self._heard, add_examples=self._add_examples)
             if not batch:
                 return
 

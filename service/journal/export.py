@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnwise.service.journal.files import Deletions, files_of, read_lines
 from turnwise.service.journal.lines import (
@@ -26,16 +26,35 @@ from turnwise.service.journal.lines import (
 
 
 @dataclass(slots=True)
-class _Turn:
+class JournalTurn:
+    """A turn, and the feedback on what it offered."""
+
     line: TurnLine
     feedback: list[FeedbackLine] = field(default_factory=list)
 
 
-def dialogues(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the dialogues of some folders, without deleted sessions and undone turns.
+class Conversation(NamedTuple):
+    """The turns of a session, or a part of them if it began again or lines are missing."""
 
-    A session becomes several dialogues if it expired and began again, or if lines are missing. All
-    lines are in memory at once.
+    namespace: str
+    session: str
+    part: int
+    """Number of the part, from 0."""
+    turns: list[JournalTurn]
+
+
+def dialogues(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the dialogues of some folders; raises as `read_conversations`."""
+    for namespace, session, part, turns in read_conversations(folders):
+        again = f"-{part + 1}" if part else ""
+        yield {"id": f"{namespace}/{session}{again}", "utterances": [*_utterances(turns)]}
+
+
+def read_conversations(folders: Iterable[Path]) -> Iterator[Conversation]:
+    """Yield the conversations of some folders, without deleted sessions and undone turns.
+
+    A session becomes several conversations if it expired and began again, or if lines are missing.
+    All lines are in memory at once.
 
     Raises:
         DataError: A folder holds no journal.
@@ -48,14 +67,13 @@ def dialogues(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
         if not isinstance(line, DeletionLine) and line not in deletions:
             sessions[line.namespace, line.session].append(line)
     for (namespace, session), of_session in sessions.items():
-        for number, turns in enumerate(_parts(of_session)):
-            again = f"-{number + 1}" if number else ""
-            yield {"id": f"{namespace}/{session}{again}", "utterances": [*_utterances(turns)]}
+        for part, turns in enumerate(_parts(of_session)):
+            yield Conversation(namespace, session, part, turns)
 
 
-def _parts(lines: Sequence[SessionLine]) -> Iterator[list[_Turn]]:
+def _parts(lines: Sequence[SessionLine]) -> Iterator[list[JournalTurn]]:
     """Yield the turns that were not undone, split where the session began again or has a gap."""
-    turns: list[_Turn] = []
+    turns: list[JournalTurn] = []
     # Feedback has the version of the session that it found.
     for line in sorted(lines, key=lambda each: (each.version, each.what == "feedback")):
         match line:
@@ -63,7 +81,7 @@ def _parts(lines: Sequence[SessionLine]) -> Iterator[list[_Turn]]:
                 if turns and (line.turn == 1 or line.turn > turns[-1].line.turn + 1):
                     yield turns
                     turns = []
-                turns = [*_before(line, turns), _Turn(line)]
+                turns = [*_before(line, turns), JournalTurn(line)]
             case UndoLine():
                 turns = _before(line, turns)
             case FeedbackLine():
@@ -74,11 +92,11 @@ def _parts(lines: Sequence[SessionLine]) -> Iterator[list[_Turn]]:
         yield turns
 
 
-def _before(line: TurnLine | UndoLine, turns: list[_Turn]) -> list[_Turn]:
+def _before(line: TurnLine | UndoLine, turns: list[JournalTurn]) -> list[JournalTurn]:
     return [turn for turn in turns if turn.line.turn < line.turn]
 
 
-def _utterances(turns: Sequence[_Turn]) -> Iterator[dict[str, Any]]:
+def _utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
     learnt: dict[str, Any] = {}
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
         line = turn.line
@@ -91,7 +109,7 @@ def _utterances(turns: Sequence[_Turn]) -> Iterator[dict[str, Any]]:
         learnt = {}
 
 
-def _learnt(turn: _Turn) -> tuple[dict[str, Any], str | None]:
+def _learnt(turn: JournalTurn) -> tuple[dict[str, Any], str | None]:
     """Return the fields of the reply to a turn, and the reply if one was chosen."""
     texts = {each.id: each.text for each in turn.line.offered}
     events = [each for each in turn.feedback if each.candidate in texts]

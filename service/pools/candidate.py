@@ -105,6 +105,17 @@ class Candidate:
             return self
         return replace(self, learned=(*self.learned, example)).within_limit()
 
+    def add_examples(self, texts: Iterable[str]) -> "Candidate":
+        """Return the candidate with more examples, up to the limit, without copies.
+
+        The new ones push out the oldest learned ones, and take the place of learned copies.
+        """
+        first: dict[str, str] = {}
+        for text in (*self.examples, *texts):
+            first.setdefault(fold_text(text), text)
+        examples = tuple(first.values())[:MOST_EXAMPLES]
+        return replace(self, examples=examples, learned=()).keep_learned(self)
+
     def has_example(self, text: str) -> bool:
         """Return whether a text is among the examples, compared by `fold_text`."""
         return fold_text(text) in map(fold_text, self.all_examples)

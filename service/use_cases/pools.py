@@ -167,6 +167,32 @@ class Pools:
         wanted = await asyncio.to_thread(distinct, candidates)
         return await self._edit(namespace, name, lambda pool: pool.upsert(wanted, progress))
 
+    async def add_examples(
+        self,
+        namespace: str,
+        name: str,
+        candidates: Sequence[Candidate],
+        progress: Progress | None = None,  # noqa: ARG002 - as `upsert` has it
+    ) -> Edited:
+        """Add the examples of candidates to those with the same ids; all in one version, or none.
+
+        A candidate keeps at most `MOST_EXAMPLES`: first those that it has, then the new ones.
+
+        Raises:
+            InvalidRequest: Two different candidates share an id.
+            CandidateNotFound: The pool lacks one of the ids.
+        """
+        wanted = {each.id: each for each in await asyncio.to_thread(distinct, candidates)}
+        view = await self.view(namespace, name)
+        found = await view.fetch(list(wanted))
+        for id, candidate in zip(wanted, found, strict=True):  # noqa: A001 - the field's name
+            if candidate is None:
+                raise CandidateNotFound(f"pool '{view.name}' has no candidate '{id}'")
+        edited = await self.revise(
+            namespace, name, lambda each: each.add_examples(wanted[each.id].examples), list(wanted)
+        )
+        return replace(edited, unchanged=len(wanted) - edited.upserted)
+
     async def revise(
         self, namespace: str, name: str, revise: Revise, ids: Sequence[str] | None = None
     ) -> Edited:

@@ -1,6 +1,6 @@
 """The routes `/pools`: create, edit, delete and search pools of candidates."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
@@ -176,6 +176,7 @@ async def delete_alias(services: ServicesDep, namespace: EditingPools, name: Poo
         200: _PROGRESS,
         **failures(
             PoolNotFound,
+            CandidateNotFound,
             PoolFull,
             NamespaceFull,
             TooManyUploads,
@@ -194,6 +195,14 @@ async def put_candidates(
     namespace: EditingPools,
     name: PoolName,
     request: Request,
+    *,
+    examples: Annotated[
+        Literal["replace", "add"],
+        Query(
+            description="`add` adds the examples of each line to the candidate of its id, which "
+            "the pool must have, and changes nothing else of it."
+        ),
+    ] = "replace",
     accept: Annotated[str, Header(description=f"`{NDJSON}` asks for lines of progress.")] = "",
 ) -> Response:
     """Takes a JSON array, or one line of JSON per candidate. Use lines for thousands of candidates.
@@ -206,11 +215,10 @@ async def put_candidates(
     candidates = await read_candidates(
         request, services.settings, services.followed_pools.opener.memory
     )
+    edit = services.pools.add_examples if examples == "add" else services.pools.upsert
     if NDJSON not in accept:
-        return answer(await services.pools.upsert(namespace, name, candidates, None))
-    lines = progress_lines(
-        request, lambda progress: services.pools.upsert(namespace, name, candidates, progress)
-    )
+        return answer(await edit(namespace, name, candidates, None))
+    lines = progress_lines(request, lambda progress: edit(namespace, name, candidates, progress))
     return StreamingResponse(lines, headers=UNCACHED, media_type=NDJSON)
 
 

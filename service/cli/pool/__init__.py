@@ -8,13 +8,14 @@
 import typer
 
 from turnwise.service.cli.pool.catalogues import encode, import_
-from turnwise.service.cli.pool.edits import alias, load, remove
+from turnwise.service.cli.pool.edits import alias, learn, load, remove
 from turnwise.service.cli.pool.snapshots import move, restore, snapshot
 
 pool = typer.Typer(
     help="Load, encode, save, restore and move pools of candidates.", no_args_is_help=True
 )
 pool.command("load")(load)
+pool.command("learn")(learn)
 pool.command("remove")(remove)
 pool.command("alias")(alias)
 pool.command("snapshot")(snapshot)

@@ -1,5 +1,6 @@
-"""`turnwise pool load`, `remove` and `alias`: edits of a pool on a running service."""
+"""`turnwise pool load`, `learn`, `remove` and `alias`: edits of a pool on a running service."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,13 @@ def load(
     ],
     *,
     pool: Annotated[str, typer.Option(help="Name of the pool; created if it does not exist.")],
+    add_examples: Annotated[
+        bool,
+        typer.Option(
+            "--add-examples",
+            help="Add only the examples of the lines, to candidates that the pool has.",
+        ),
+    ] = False,
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
@@ -32,8 +40,10 @@ def load(
     with connected(url, key) as client, UploadProgress() as progress:
         target = client.pool(pool)
         try:
-            loaded = target.load(file, progress)
+            loaded = target.load(file, progress, add_examples=add_examples)
         except NotFoundError:  # only now, so that a file that cannot be read leaves no empty pool
+            if add_examples:
+                raise
             target.create()
             loaded = target.load(file, progress)
     examples = f", {loaded.examples} examples" if loaded.examples else ""
@@ -41,6 +51,27 @@ def load(
         f"pool {pool}: version {loaded.version}, {loaded.size} candidates "
         f"({loaded.upserted} new or changed, {loaded.unchanged} as before){examples}"
     )
+
+
+def learn(
+    *,
+    journal: Annotated[
+        list[Path], typer.Option(help="Folder of a journal; repeat it for all replicas.")
+    ],
+    pool: Annotated[str, typer.Option(help="Name of the pool.")],
+    namespace: Annotated[str, typer.Option(help="Namespace of the pool.")] = "default",
+    min_times: Annotated[
+        int, typer.Option(min=1, help="Times that a candidate was chosen after an utterance.")
+    ] = 2,
+) -> None:
+    """Print proposals of examples from a journal, as lines for a person to read.
+
+    `turnwise pool load --add-examples` takes the lines.
+    """
+    from turnwise.service.journal.proposals import propose_examples  # noqa: PLC0415
+
+    for proposal in propose_examples(journal, namespace, pool, min_times):
+        typer.echo(json.dumps(proposal, ensure_ascii=False))
 
 
 def remove(

@@ -1,17 +1,25 @@
 """Choices that teach: what a candidate learns, when it does not, and how to remove it."""
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.messages import REPLIES, problem, wrong
+from tests.support.messages import REPLIES, problem, write_lines, wrong
 from tests.support.service import Launch, Live, Turnwise, api_key
 from tests.support.waiting import eventually
+from turnwise.service.use_cases import learning
 from turnwise.service.wire.pools import MOST_EXAMPLES
 
 ASKED = "Where on earth is my parcel?"
+
+
+@pytest.fixture(autouse=True)
+def _no_near_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the tiny model all short texts are near copies of each other."""
+    monkeypatch.setattr(learning, "NEAR_COPY", 2.0)
 
 
 def choose(
@@ -79,6 +87,15 @@ def test_other_events_cannot_teach(live: Live) -> None:
     assert wrong(live.http.post("/sessions/s/turns/1/feedback", json=body)) == [["body", "learn"]]
 
 
+def test_a_near_copy_of_an_example_is_not_learned(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(live, learn=True)
+    monkeypatch.setattr(learning, "NEAR_COPY", -1.0)
+    assert choose(live, "t", "Something else", learn=True)["learned"] is True
+    assert learned(live) == [("r4", ASKED)]
+
+
 def test_what_the_responder_said_is_not_learned(live: Live) -> None:
     turn = live.turn("s", "bot", "Hello", respond=True, top_k=len(REPLIES), repeat=True)["turn"]
     body = {"candidate": "r4", "event": "chosen", "learn": True}
@@ -106,7 +123,7 @@ def test_a_candidate_forgets_the_oldest_that_it_learned(live: Live) -> None:
     item = {"id": "r4", "text": REPLIES[4], "examples": given}
     live.ok(live.http.put("/pools/default/candidates", json=[item]))
     for text in ("One?", "Two?", "Three?"):
-        choose(live, text, text, learn=True)
+        choose(live, text[:-1], text, learn=True)
     assert [text for _, text in learned(live)] == ["Two?", "Three?"]
 
 
@@ -123,7 +140,7 @@ def test_an_upload_keeps_what_was_learned(live: Live) -> None:
 
 def test_learned_examples_can_be_removed_alone(live: Live) -> None:
     for text in ("One?", "Two?", "Three?"):
-        choose(live, text[:3], text, learn=True)
+        choose(live, text[:-1], text, learn=True)
     query = {"candidate": "r4", "text": "Two?"}
     removed = live.ok(live.http.delete("/pools/default/learned", params=query))
     assert removed["removed"] == 1
@@ -181,3 +198,47 @@ def test_the_redaction_hook_sees_first_what_is_learned(launch: Launch, hook: str
     assert choose(live, "t", "Does it fail?", learn=True)["learned"] is False
     assert learned(live) == [("r4", "Where is 0?")]
     assert len(live.get("/sessions/t")["feedback"]) == 1
+
+
+def test_examples_of_a_journal_are_proposed_and_added(
+    launch: Launch, turnwise: Turnwise, tmp_path: Path
+) -> None:
+    folder = tmp_path / "journal"
+    live = launch(journal=folder)
+    live.fill()
+    live.ok(live.http.put("/pools/default", json={"learn": "chosen"}))
+    for number, text in enumerate([ASKED, ASKED.lower(), "Is it late?", "Is it?", "Is it?"]):
+        turn = {"event": "rejected"} if text == "Is it?" else {}
+        choose(live, f"s{number}", text, **turn)
+    for number in (3, 4):
+        live.post(f"/sessions/s{number}/turn", speaker="bot", candidate="r2", text="Yes.")
+    live.stop()
+    proposed = turnwise("pool", "learn", "--journal", folder, "--pool", "default").out
+    lines = [json.loads(line) for line in proposed.splitlines()]
+    assert lines == [
+        {"id": "r2", "text": REPLIES[2], "examples": ["Is it?"]},
+        {"id": "r4", "text": REPLIES[4], "examples": [ASKED.lower()]},
+    ]
+    once = turnwise("pool", "learn", "--journal", folder, "--pool", "default", "--min-times", "1")
+    assert "Is it late?" in once.out
+
+
+def test_examples_are_added_to_candidates_and_change_nothing_else(
+    live: Live, turnwise: Turnwise, tmp_path: Path
+) -> None:
+    given = {"id": "r4", "text": "By card.", "metadata": {"topic": "pay"}, "group": "pay"}
+    item = given | {"examples": ["How can I pay?"]}
+    live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    choose(live, said="And cash?", learn=True)
+    line = {"id": "r4", "text": "B- ----", "examples": ["How can I pay", "And cash", "Visa?"]}
+    file = write_lines(tmp_path / "proposals.jsonl", line)
+    load = ("pool", "load", file, "--pool", "default", "--add-examples", "--url", live.url)
+    assert "(1 new or changed, 0 as before)" in turnwise(*load).out
+    assert "(0 new or changed, 1 as before)" in turnwise(*load).out
+    assert learned(live) == []
+    item["examples"] = ["How can I pay?", "And cash", "Visa?"]
+    again = live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    assert again["unchanged"] == 1
+    unknown = write_lines(tmp_path / "unknown.jsonl", line | {"id": "r99"})
+    words = ("pool", "load", unknown, "--pool", "default", "--add-examples", "--url", live.url)
+    assert "has no candidate 'r99'" in turnwise(*words).err

@@ -208,6 +208,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         encoder=ENCODER,
         turns=stub,
         sessions=stub,
+        learning=stub,
         ranking=stub,
         document_ranking=stub,
         search=stub,

@@ -114,7 +114,7 @@ def test_two_candidates_of_one_id_are_told_with_the_name_of_their_file(tmp_path:
 def test_examples_and_group_survive_the_log() -> None:
     candidates = [
         Candidate.of("Nine to six.", "hours", {"a": 1}, examples=["When?", "open?"], group="hours"),
-        Candidate.of("Hello.", "hello", learned=[Learned("hi there", 12.5)]),
+        Candidate.of("Hello.", "hello", learned=[Learned("hi there", 12.5, "u1-a")]),
         Candidate.of("Bye.", "bye"),
     ]
     unpacked, vectors = unpack_chunk(pack_candidates(candidates), None, 4)

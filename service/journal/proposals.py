@@ -1,0 +1,82 @@
+"""Proposes examples of candidates: what was said before they were chosen, often enough.
+
+A turn has a choice if the responder's next turn names an offered candidate, or else if feedback
+says that one was chosen or edited. A person should read the proposals before a pool takes them.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from turnwise.models.data import Utterance, merge_runs
+from turnwise.models.texts import fold_text
+from turnwise.service.journal.export import JournalTurn, read_conversations
+from turnwise.service.wire.pools import MOST_EXAMPLES
+
+
+class Choice(NamedTuple):
+    """A candidate that was chosen, and the utterance before."""
+
+    candidate: str
+    text: str
+    """The text of the candidate, as the journal has it."""
+    said: str
+
+
+def propose_examples(
+    folders: Iterable[Path], namespace: str, pool: str, min_times: int
+) -> Iterator[dict[str, Any]]:
+    """Yield `{"id", "text", "examples"}` for candidates of a pool, most frequent examples first.
+
+    An utterance is proposed if a candidate was chosen after it at least `min_times` times, and no
+    other candidate more often. Utterances are compared by `fold_text`.
+
+    Raises:
+        DataError: A folder holds no journal.
+        OSError: A file cannot be read.
+    """
+    times: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    said: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for conversation in read_conversations(folders):
+        if conversation.namespace != namespace:
+            continue
+        for choice in _choices(conversation.turns, pool):
+            folded = fold_text(choice.said)
+            times[folded][choice.candidate] += 1
+            said[folded] = choice.said
+            texts[choice.candidate] = choice.text
+    proposed: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for folded, counter in times.items():
+        most = max(counter.values())
+        for candidate, count in counter.items():
+            if count == most >= min_times:
+                proposed[candidate].append((count, said[folded]))
+    for candidate, examples in sorted(proposed.items()):
+        frequent = sorted(examples, key=lambda example: -example[0])[:MOST_EXAMPLES]
+        yield {
+            "id": candidate,
+            "text": texts[candidate],
+            "examples": [text for _, text in frequent],
+        }
+
+
+def _choices(turns: Sequence[JournalTurn], pool: str) -> Iterator[Choice]:
+    for index, turn in enumerate(turns):
+        line = turn.line
+        if line.pool is None or line.pool.name != pool or line.speaker == line.responder:
+            continue
+        texts = {each.id: each.text for each in line.offered}
+        chosen = _find_choice(turn, turns[index + 1 : index + 2])
+        if chosen in texts:
+            before = [Utterance(each.line.speaker, each.line.text) for each in turns[: index + 1]]
+            yield Choice(chosen, texts[chosen], merge_runs(before)[-1].text)
+
+
+def _find_choice(turn: JournalTurn, after: Sequence[JournalTurn]) -> str | None:
+    for reply in after:
+        if reply.line.candidate:
+            return reply.line.candidate
+    choices = [each for each in turn.feedback if each.event in {"chosen", "edited"}]
+    return choices[-1].candidate if choices else None

@@ -29,6 +29,7 @@ export type Edited = Schemas["Edited"];
 export type Feedback = Schemas["Feedback"];
 export type Filter = Schemas["Filter"];
 export type Goal = Schemas["Goal"];
+export type LearnedExample = Schemas["LearnedExample"];
 export type Matched = Schemas["Matched"];
 export type PlanAnswer = Schemas["PlanAnswer"];
 export type PlanGoal = Schemas["PlanGoal"];
@@ -44,6 +45,7 @@ export type SessionsPage = Schemas["SessionsPage"];
 export type Transcript = Schemas["Transcript"];
 export type TurnAnswer = Schemas["TurnAnswer"];
 export type Undone = Schemas["Undone"];
+export type Unlearned = Schemas["Unlearned"];
 export type Version = Schemas["Version"];
 
 export type TurnOptions = Omit<WithReranker<Schemas["TurnRequest"]>, "speaker" | "text"> & {
@@ -114,7 +116,7 @@ export class ProblemError extends TurnwiseError {
   }
 }
 
-type Query = Record<string, string | number | readonly string[] | undefined>;
+type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
 
 interface Call {
   body?: unknown;
@@ -187,9 +189,12 @@ export class Turnwise {
     return this.call("GET", "/sessions", { query: page });
   }
 
-  /** Delete some of the sessions whose ids begin with a prefix; go on with the cursor. */
-  deleteSessions(prefix: string, cursor?: string): Promise<SessionsDeleted> {
-    return this.call("DELETE", "/sessions", { query: { prefix, cursor } });
+  /**
+   * Delete some of the sessions whose ids begin with a prefix; go on with the cursor. With `learned`
+   * the last call also removes what candidates have learned from such sessions.
+   */
+  deleteSessions(prefix: string, cursor?: string, learned?: boolean): Promise<SessionsDeleted> {
+    return this.call("DELETE", "/sessions", { query: { prefix, cursor, learned } });
   }
 
   /** Return the version, the model and the limits of the service. */
@@ -354,6 +359,17 @@ export class Pool {
     const body = { text, ...options };
     const found = await this.#call<Schemas["SearchAnswer"]>("POST", "/search", { body });
     return found.candidates;
+  }
+
+  /** Return what the pool, or one candidate, has learned from feedback, newest first. */
+  async learned(candidate?: string): Promise<LearnedExample[]> {
+    const query = { candidate };
+    return (await this.#call<Schemas["LearnedList"]>("GET", "/learned", { query })).learned;
+  }
+
+  /** Remove the learned example with a text, or all that a candidate has learned. */
+  unlearn(candidate: string, text?: string): Promise<Unlearned> {
+    return this.#call("DELETE", "/learned", { query: { candidate, text } });
   }
 
   /** Make this name an alias of a pool, or move the alias to another pool; return the pool. */

@@ -80,6 +80,12 @@ export interface components {
              */
             event: "shown" | "chosen" | "edited" | "rejected";
             /**
+             * Learned
+             * @description In the answer to feedback that teaches: whether the candidate has the utterance before, or a
+             *     near copy of it, among its examples now.
+             */
+            learned?: boolean | null;
+            /**
              * Rank
              * @description The candidate's place among those that the turn offered, from 1.
              */
@@ -106,6 +112,12 @@ export interface components {
              * @enum {string}
              */
             event: "shown" | "chosen" | "edited" | "rejected";
+            /**
+             * Learn
+             * @description Whether the utterance before the choice becomes a learned example of the candidate; only with
+             *     `chosen` and `edited`. True needs the scope `pools`. By default the setting of the pool.
+             */
+            learn?: boolean | null;
             /**
              * Text
              * @description The reply after the edit; only with `edited`.
@@ -194,6 +206,32 @@ export interface components {
             weight?: number;
         };
         JsonValue: unknown;
+        /**
+         * LearnedExample
+         * @description An example that feedback added to a candidate.
+         */
+        LearnedExample: {
+            /**
+             * At
+             * @description Unix seconds.
+             */
+            at: number;
+            /**
+             * Candidate
+             * @description Id of the candidate.
+             */
+            candidate: string;
+            /** Text */
+            text: string;
+        };
+        /**
+         * LearnedList
+         * @description Learned examples, newest first.
+         */
+        LearnedList: {
+            /** Learned */
+            learned: components["schemas"]["LearnedExample"][];
+        };
         /**
          * Matched
          * @description The example by which a search found a candidate.
@@ -376,6 +414,11 @@ export interface components {
              */
             index: "flat" | "ivf" | "hnsw";
             /**
+             * Learn
+             * @description `chosen` if candidates learn from feedback that does not say so itself.
+             */
+            learn?: "chosen" | null;
+            /**
              * Min Confidence
              * @description Turns abstain below this confidence, unless they name another one.
              */
@@ -445,6 +488,12 @@ export interface components {
              * @description The encoder of its candidates; it never changes. By default `default`.
              */
             encoder?: "default" | null;
+            /**
+             * Learn
+             * @description `chosen`: feedback `chosen` and `edited` adds the utterance before the choice to the learned
+             *     examples of the candidate. Null: only feedback that says so.
+             */
+            learn?: "chosen" | null;
             /**
              * Min Confidence
              * @description Turns abstain below this confidence, unless they name another one; null removes it.
@@ -910,6 +959,11 @@ export interface components {
              * @description Number of sessions that this request deleted.
              */
             deleted: number;
+            /**
+             * Learned
+             * @description Number of learned examples that the last request removed, if it was asked to.
+             */
+            learned?: number | null;
         };
         /**
          * SessionsPage
@@ -1141,6 +1195,16 @@ export interface components {
             session_id: string;
             /** Turn */
             turn: number;
+        };
+        /**
+         * Unlearned
+         * @description The result of removing learned examples.
+         */
+        Unlearned: {
+            /** Removed */
+            removed: number;
+            /** Version */
+            version: number;
         };
         /**
          * Usage

@@ -27,8 +27,12 @@ test("a session selects, explains, ranks, plans and undoes", async () => {
   assert.equal(answer.candidates.length, 3);
   assert.equal(answer.candidates[0]?.contributions?.length, 1);
   assert.equal((await session.turn("user", "Could I arrive on Saturday?", options)).replayed, true);
-  const given = { candidate: answer.candidates[1]!.id, event: "chosen" } as const;
-  assert.equal((await session.feedback(1, given)).rank, 2);
+  const given = { candidate: answer.candidates[1]!.id, event: "chosen", learn: true } as const;
+  const feedback = await session.feedback(1, given);
+  assert.deepEqual([feedback.rank, feedback.learned], [2, true]);
+  const [learned] = await pool.learned(given.candidate);
+  assert.equal(learned?.text, "Could I arrive on Saturday?");
+  assert.equal((await pool.unlearn(given.candidate, learned?.text)).removed, 1);
   await session.turn("bot", null, { candidate: "moved", pool: pool.name });
   assert.equal((await session.transcript()).transcript[1]?.text, "Sure, I have moved your stay to Saturday.");
   assert.equal((await session.undo()).turn, 1);

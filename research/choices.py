@@ -20,6 +20,7 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.answers import (
     ASKED,
     DRAWS,
+    Contexts,
     EncodedAnswers,
     Trial,
     encode_answers,
@@ -111,11 +112,11 @@ class Team:
         return self._trial(queries, right).scores(self._encoder.fusion)
 
     def _trial(self, queries: Float32, right: Sequence[int]) -> Trial:
-        owners = [index for index, each in enumerate(self._examples) for _ in each]
-        known = [np.stack(each) for each in self._examples if each]
-        return trial_of(
-            queries, self._replies, known, np.array(owners, np.intp), np.array(right, np.intp)
-        )
+        count = len(self._replies)
+        contexts = Contexts.of_questions(queries, np.array(right, np.intp), count)
+        none = np.empty((0, self._replies.shape[1]), np.float32)
+        known = [np.stack(each) if each else none for each in self._examples]
+        return trial_of(contexts, self._replies, known, np.ones(count, np.bool_))
 
 
 def draw(curves: dict[str, Float64], path: Path) -> None:

@@ -269,7 +269,8 @@ class RemotePool(Pool):
             async for batch in self.view().scan():
                 changed += _revise(revise, batch.candidates)
         else:
-            changed += _revise(revise, [each for each in await self.view().fetch(ids) if each])
+            has = await self._fetch(self.known.collection.name, ids)
+            changed += _revise(revise, [stored.candidate for stored in has.values()])
         return await self._write(changed, keeps_learned=False)
 
     async def remove(self, ids: Iterable[str]) -> Removed:

@@ -1,6 +1,7 @@
 """Examples and groups of candidates: the same tests for pools in memory and in every store."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from turnwise.service.pools import (
     Candidate,
     Filter,
     PoolEncoder,
+    PoolKey,
     PoolView,
     read_snapshot,
     write_snapshot,
@@ -199,6 +201,19 @@ async def test_an_edit_encodes_new_examples_and_removes_former_ones(
     await replica.pools.remove_many("n", "p", ["hours-1", "hours-2"])
     assert await stored_examples(replica) == ["How can I pay?"]
     assert await contents(replica) == {"pay": PAY, "hello": HELLO}
+
+
+@any_engine
+async def test_a_revision_begins_with_the_newest_edit(filled: Fill) -> None:
+    replica = await filled(*CANDIDATES)
+    pool = replica.followed.get(PoolKey("n", "p"))
+    for number in range(3):
+        example = Learned(f"Cash {number}?", 1764250000.0 + number, f"session-{number}")
+        await pool.revise(partial(Candidate.learn, example=example), ["pay"])
+    learned = (await contents(replica))["pay"].learned
+    assert [(each.text, each.session) for each in learned] == [
+        (f"Cash {number}?", f"session-{number}") for number in range(3)
+    ]
 
 
 @any_engine

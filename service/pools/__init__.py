@@ -18,9 +18,9 @@ Anything that keeps, changes or searches candidates belongs here; how a turn use
 from turnwise.service.pools.candidate import Candidate, read_candidates
 from turnwise.service.pools.encoding import PoolEncoder, RunningQueries
 from turnwise.service.pools.files.snapshot import (
-    Manifest,
     Snapshot,
     SnapshotError,
+    SnapshotManifest,
     read_snapshot,
     write_snapshot,
 )
@@ -35,7 +35,6 @@ __all__ = [
     "Filter",
     "FollowedPools",
     "Hit",
-    "Manifest",
     "Match",
     "PoolEncoder",
     "PoolKey",
@@ -43,6 +42,7 @@ __all__ = [
     "RunningQueries",
     "Snapshot",
     "SnapshotError",
+    "SnapshotManifest",
     "read_candidates",
     "read_snapshot",
     "write_snapshot",

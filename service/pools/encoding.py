@@ -12,12 +12,12 @@ from turnwise.service.encoder.queue import Priority
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.workers import Workers
-from turnwise.service.pools.view import Batch
+from turnwise.service.pools.view import CandidateBatch
 
 if TYPE_CHECKING:
     from turnwise.service.encoder.cache import CachedEncoder
 
-Progress = Callable[[int, int], None]
+EncodingProgress = Callable[[int, int], None]
 Kind = Literal["candidates", "examples"]
 """The texts of a pool that vectors are of."""
 Encode = Callable[[Sequence[str]], Awaitable[Float32]]
@@ -106,8 +106,8 @@ def draw_contexts(texts: Sequence[str]) -> list[list[str]]:
 
 
 async def encode_batch(
-    encoder: PoolEncoder, candidates: Sequence[Candidate], progress: Progress | None = None
-) -> Batch:
+    encoder: PoolEncoder, candidates: Sequence[Candidate], progress: EncodingProgress | None = None
+) -> CandidateBatch:
     """Return n candidates with the vectors of their texts and examples.
 
     Args:
@@ -126,11 +126,11 @@ async def encode_batch(
         examples.append(await _encode_slices(encoder.examples, encoder.dimension, said))
         if progress:
             progress(start + len(some), len(candidates))
-    return Batch(candidates, np.concatenate(vectors), np.concatenate(examples))
+    return CandidateBatch(candidates, np.concatenate(vectors), np.concatenate(examples))
 
 
 async def _encode_slices(
-    encode: Encode, dimension: int, texts: Sequence[str], progress: Progress | None = None
+    encode: Encode, dimension: int, texts: Sequence[str], progress: EncodingProgress | None = None
 ) -> Float16:
     """Return the vectors (n, d) of n texts; `progress` gets (texts done, texts in total)."""
     vectors = np.empty((len(texts), dimension), np.float16)
@@ -147,7 +147,7 @@ async def encode_unknown(
     workers: Workers,
     texts: Sequence[str],
     known: dict[str, Float16],
-    progress: Progress | None = None,
+    progress: EncodingProgress | None = None,
     *,
     kind: Kind = "candidates",
 ) -> Float16:

@@ -2,7 +2,7 @@
 
 The replica that edits a pool appends the edit to the pool's log in Redis (`local`) and increments
 the count of changes (`directory`). The others see the count within `POLL_SECONDS`, compare the
-heads of their pools with those in Redis, and read what is new (`replay`).
+revisions of their pools with those in Redis, and read what is new (`replay`).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from turnwise.service.pools.opening import PoolLimits, PoolOpener
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.redis.directory import Changes, Directory
 from turnwise.service.pools.redis.records import PoolRecords
-from turnwise.service.pools.redis.values import Head, PoolKey, PoolMoved, not_found
+from turnwise.service.pools.redis.values import PoolKey, PoolMoved, Revision, not_found
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import EncoderName
@@ -225,11 +225,11 @@ class FollowedPools:
         """
         key = await self.directory.resolve(name)
         self.names.note_alias(name, key)
-        (head,) = await self.records.heads([key])
-        if head is None:
+        (revision,) = await self.records.revisions([key])
+        if revision is None:
             self.forget(key)
             raise not_found(key)
-        self.open(key, head)
+        self.open(key, revision)
         return key
 
     def unread(self, namespace: str) -> list[PoolKey]:
@@ -242,18 +242,18 @@ class FollowedPools:
         known = self.in_memory.keys() | self.names.obstacles.keys()
         return [key for key in self.names.listed if key.namespace == namespace and key not in known]
 
-    def open(self, key: PoolKey, head: Head) -> Pool | None:
-        """Return the pool that has this head now; None if this replica cannot serve it."""
+    def open(self, key: PoolKey, revision: Revision) -> Pool | None:
+        """Return the pool that has this revision now; None if this replica cannot serve it."""
         known = self.in_memory.get(key)
         if known:
             had = known.newest
-            if (had.encoder_name, had.store_name) == (head.encoder_name, head.store_name):
-                known.newest = head
+            if (had.encoder_name, had.store_name) == (revision.encoder_name, revision.store_name):
+                known.newest = revision
                 return known
-        if head.store_name != "local":
+        if revision.store_name != "local":
             self.opener.files.remove(key)  # of a pool that was moved
         before = self.names.obstacles.get(key)
-        obstacle = self.opener.obstacle(head)
+        obstacle = self.opener.obstacle(revision)
         if known or (before and not obstacle):
             self.forget(key)  # an earlier pool of this name
         if obstacle:
@@ -261,7 +261,7 @@ class FollowedPools:
                 _log.warning("pool %s cannot be served: %s", key.name, obstacle)
             self.names.obstacles[key] = obstacle
             return None
-        self.in_memory[key] = self.opener.open(key, head)
+        self.in_memory[key] = self.opener.open(key, revision)
         return self.in_memory[key]
 
     def begin_read(self, pool: Pool) -> None:
@@ -307,14 +307,14 @@ class FollowedPools:
         for pool in list(self.in_memory.values()):
             if pool.busy:
                 continue
-            if pool.head == pool.newest:
+            if pool.revision == pool.newest:
                 self._begin_upkeep(pool)
             else:
                 self.begin_read(pool)
         self._awaited.update(self._is_current)
 
     async def _compare(self) -> None:
-        """Read all names, and the heads of the pools in memory; give up those that are idle."""
+        """Read all names, and the revisions of the pools in memory; give up those that are idle."""
         known = dict(self.in_memory)  # the names may lack a pool that is created from now on
         known_keys = known.keys() | self.names.obstacles.keys()
         names = await self.directory.names()
@@ -325,12 +325,12 @@ class FollowedPools:
             asked |= {*self._first, *await self.directory.in_use()}
         wanted = known_keys | {aliases.get(name, name) for name in asked}
         keys = sorted(wanted & names.keys())
-        for key, head in zip(keys, await self.records.heads(keys), strict=True):
-            if head is None:
+        for key, revision in zip(keys, await self.records.revisions(keys), strict=True):
+            if revision is None:
                 await self.directory.remove(key, names[key])
                 self._forget_deleted(key, known)
             else:
-                self.open(key, head)
+                self.open(key, revision)
         for key in known_keys - names.keys():
             self._forget_deleted(key, known)
         self.names.listed = names.keys()

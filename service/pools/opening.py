@@ -10,7 +10,7 @@ from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.local import CheckGrowth, LocalPool
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.pool import Backend, Pool
-from turnwise.service.pools.redis.values import Head, PoolKey
+from turnwise.service.pools.redis.values import PoolKey, Revision
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.remote import RemotePool
 from turnwise.service.wire.fields import EncoderName, StoreName
@@ -61,10 +61,10 @@ class PoolOpener:
         self._count_change = count_change
         self._check_growth = check_growth
 
-    def open(self, key: PoolKey, head: Head) -> Pool:
+    def open(self, key: PoolKey, revision: Revision) -> Pool:
         """Return a pool that has read nothing from Redis yet."""
-        backend = self.backends[head.encoder_name]
-        engine = self.engine(head.store_name)
+        backend = self.backends[revision.encoder_name]
+        engine = self.engine(revision.store_name)
         if engine:
             return RemotePool(
                 key,
@@ -72,7 +72,7 @@ class PoolOpener:
                 engine,
                 self._workers,
                 self._metrics,
-                newest=head,
+                newest=revision,
                 count_change=self._count_change,
             )
         return LocalPool(
@@ -81,7 +81,7 @@ class PoolOpener:
             self._workers,
             self.memory,
             self._metrics,
-            newest=head,
+            newest=revision,
             count_change=self._count_change,
             files=self.files,
             exact_limit=self._limits.exact,
@@ -93,12 +93,12 @@ class PoolOpener:
         """Return the candidate store of this name; None if this service has none."""
         return self._store if self._store and self._store.name == store else None
 
-    def obstacle(self, head: Head) -> str | None:
+    def obstacle(self, revision: Revision) -> str | None:
         """Return why this replica cannot serve a pool; None if it can."""
-        if head.encoder_name not in self.backends:
-            return explain_missing_encoder(head.encoder_name)
-        if head.store_name != "local" and self.engine(head.store_name) is None:
-            return explain_missing_store(head.store_name)
+        if revision.encoder_name not in self.backends:
+            return explain_missing_encoder(revision.encoder_name)
+        if revision.store_name != "local" and self.engine(revision.store_name) is None:
+            return explain_missing_store(revision.store_name)
         return None
 
 

@@ -9,12 +9,12 @@ from typing import NamedTuple, get_args
 from turnwise.service.errors import NotEnoughMemory, PoolNotFound, StateUnavailable
 from turnwise.service.observe.metrics import Metrics, TurnOutcome
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.encoding import PoolEncoder, Progress
+from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder
 from turnwise.service.pools.memory.workers import Work
 from turnwise.service.pools.redis.records import PoolRecords
-from turnwise.service.pools.redis.values import Head, PoolKey
+from turnwise.service.pools.redis.values import PoolKey, Revision
 from turnwise.service.pools.stores import CandidateStore
-from turnwise.service.pools.view import Batch, PoolView
+from turnwise.service.pools.view import CandidateBatch, PoolView
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
 
 Revise = Callable[[Candidate], Candidate]
@@ -39,7 +39,7 @@ class Pool(ABC):
         key: PoolKey,
         backend: Backend,
         metrics: Metrics,
-        newest: Head,
+        newest: Revision,
         count_change: Callable[[], Awaitable[None]],
     ) -> None:
         """Follow a pool, without reading it yet.
@@ -48,7 +48,7 @@ class Pool(ABC):
             key: The namespace and the name of the pool.
             backend: The encoder of its candidates, and the records of its pools.
             metrics: Gets the size and the version.
-            newest: The head in Redis, as it was last seen there.
+            newest: The revision in Redis, as it was last seen there.
             count_change: Called after each edit, so that other replicas see it.
         """
         self.key = key
@@ -64,7 +64,7 @@ class Pool(ABC):
         """When a request last named it."""
         self.forgotten = False
         """Whether this replica has dropped it and removed its metrics."""
-        self._unreadable: tuple[Head, float] | None = None
+        self._unreadable: tuple[Revision, float] | None = None
         """The version that could not be read, and the time of the attempt."""
         self._is_short = False
         """Whether memory was too short for that version."""
@@ -88,12 +88,12 @@ class Pool(ABC):
     def behind(self) -> bool:
         """Whether it serves an older version because the newest cannot be read."""
         failed = self._unreadable
-        return self.state == "ready" and failed is not None and failed[0] != self.head
+        return self.state == "ready" and failed is not None and failed[0] != self.revision
 
     @property
     @abstractmethod
-    def head(self) -> Head | None:
-        """The head of the version that is here; None before the first read."""
+    def revision(self) -> Revision | None:
+        """The revision of the version that is here; None before the first read."""
 
     @property
     @abstractmethod
@@ -124,13 +124,13 @@ class Pool(ABC):
             await self._catch_up()
 
     async def follow(self) -> bool:
-        """Refresh if Redis has a newer head; return False if reading that one failed lately.
+        """Refresh if Redis has a newer revision; return False if reading that one failed lately.
 
         Raises:
             ServiceError: As `refresh`.
         """
         newest = self.newest
-        if self.head == newest:
+        if self.revision == newest:
             return True
         unreadable, since = self._unreadable or (None, 0.0)
         if unreadable == newest and monotonic() - since < RETRY_SECONDS:
@@ -160,7 +160,7 @@ class Pool(ABC):
 
     @abstractmethod
     async def upsert(
-        self, candidates: Sequence[Candidate], progress: Progress | None = None
+        self, candidates: Sequence[Candidate], progress: EncodingProgress | None = None
     ) -> Edited:
         """Add candidates, or replace those with the same ids, which keep what they have learned.
 
@@ -191,7 +191,7 @@ class Pool(ABC):
         """Remove candidates, and count the ids that the pool lacks; raises as `upsert`."""
 
     @abstractmethod
-    async def replace(self, batches: AsyncIterable[Batch]) -> Edited:
+    async def replace(self, batches: AsyncIterable[CandidateBatch]) -> Edited:
         """Replace all candidates by those of batches in one version; raises as `upsert`.
 
         Args:

@@ -24,7 +24,7 @@ INLINE = 4000
 """Up to this size, a search takes less time than handing it to another thread."""
 
 
-class Batch(NamedTuple):
+class CandidateBatch(NamedTuple):
     """Candidates and the vectors of their texts and examples."""
 
     candidates: Sequence[Candidate]
@@ -129,7 +129,7 @@ class PoolView(Protocol):
             CandidateNotFound: The pool lacks one of the ids.
         """
 
-    def scan(self) -> AsyncIterator[Batch]:
+    def scan(self) -> AsyncIterator[CandidateBatch]:
         """Yield all candidates with their vectors (n, d), in batches."""
 
 
@@ -211,11 +211,13 @@ class LocalView:
         """Return the vectors (k, d) of k candidates."""
         return self.contents.take(ids).astype(np.float32)
 
-    async def scan(self) -> AsyncIterator[Batch]:
+    async def scan(self) -> AsyncIterator[CandidateBatch]:
         """Yield all candidates at once; their vectors are not copied if they are in one array."""
         contents = self.contents
         yield await self.workers.build(
-            lambda: Batch.of(contents.candidates(), contents.vectors(), contents.examples())
+            lambda: CandidateBatch.of(
+                contents.candidates(), contents.vectors(), contents.examples()
+            )
         )
 
     async def _evaluate(self, where: Filter | None) -> None:

@@ -17,13 +17,13 @@ from turnwise.service.errors import (
 )
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate, distinct
-from turnwise.service.pools.encoding import PoolEncoder, Progress
+from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder
 from turnwise.service.pools.following import FollowedPools
 from turnwise.service.pools.opening import explain_missing_encoder, explain_missing_store
 from turnwise.service.pools.pool import Pool, Revise
-from turnwise.service.pools.redis.values import Head, PoolKey, PoolMoved, Summary, not_found
+from turnwise.service.pools.redis.values import PoolKey, PoolMoved, Revision, Summary, not_found
 from turnwise.service.pools.stores.new_collection import drop_unused, empty_collection
-from turnwise.service.pools.view import Batch, PoolView
+from turnwise.service.pools.view import CandidateBatch, PoolView
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, Removed
 
@@ -74,7 +74,7 @@ class Pools:
         pools = self._followed.in_memory.values()
         infos = [pool.info() for pool in pools if pool.key.namespace == namespace]
         for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
-            if summary and not self._opener.obstacle(summary.head):
+            if summary and not self._opener.obstacle(summary.revision):
                 infos.append(self._describe_unread(key, summary))
         aliases = _by_pool(self._followed.names.aliases)
         named = [replace(info, aliases=aliases[namespace, info.name]) for info in infos]
@@ -118,28 +118,30 @@ class Pools:
         key = await self._directory.resolve(PoolKey(namespace, name))
         if self._max_pools is not None:
             await self._check_number(key, self._max_pools)
-        incarnation, head = await self._create(key, request)
+        incarnation, revision = await self._create(key, request)
         try:
             await self._directory.add(key, incarnation)
         except Conflict:
             await self._delete(key)  # the name is an alias, so no other replica made this pool
             raise
         await self._directory.count_change()
-        if encoder not in {None, head.encoder_name}:
-            raise Conflict(f"pool '{key.name}' exists and has the encoder '{head.encoder_name}'")
-        if store not in {None, head.store_name}:
-            raise Conflict(f"pool '{key.name}' exists and is in the store '{head.store_name}'")
-        if pool := self._followed.open(key, head):
+        if encoder not in {None, revision.encoder_name}:
+            raise Conflict(
+                f"pool '{key.name}' exists and has the encoder '{revision.encoder_name}'"
+            )
+        if store not in {None, revision.store_name}:
+            raise Conflict(f"pool '{key.name}' exists and is in the store '{revision.store_name}'")
+        if pool := self._followed.open(key, revision):
             if pool.state == "ready":
                 await self.load(*key)
             else:  # which may take long
                 self._followed.begin_read(pool)
         return self._describe(await self._followed.find(key))
 
-    async def _create(self, key: PoolKey, request: PoolRequest) -> tuple[str, Head]:
+    async def _create(self, key: PoolKey, request: PoolRequest) -> tuple[str, Revision]:
         """Create a pool, with an empty collection if it is in the candidate store."""
         engine = self._opener.engine(request.store or "local")
-        if engine is None or (await self._records.heads([key]))[0]:
+        if engine is None or (await self._records.revisions([key]))[0]:
             return await self._records.create(key, request)
         encoder = self._opener.backends[request.encoder or "default"].encoder
         collection = await empty_collection(key, engine, encoder)
@@ -153,7 +155,7 @@ class Pools:
         namespace: str,
         name: str,
         candidates: Sequence[Candidate],
-        progress: Progress | None = None,
+        progress: EncodingProgress | None = None,
     ) -> Edited:
         """Add candidates, or replace those with the same ids: all in one version, or none.
 
@@ -172,7 +174,7 @@ class Pools:
         namespace: str,
         name: str,
         candidates: Sequence[Candidate],
-        progress: Progress | None = None,  # noqa: ARG002 - as `upsert` has it
+        progress: EncodingProgress | None = None,  # noqa: ARG002 - as `upsert` has it
     ) -> Edited:
         """Add the examples of candidates to those with the same ids; all in one version, or none.
 
@@ -218,7 +220,10 @@ class Pools:
         return await self._edit(namespace, name, lambda pool: pool.remove(ids))
 
     async def replace(
-        self, namespace: str, name: str, batches: Callable[[PoolEncoder], AsyncIterable[Batch]]
+        self,
+        namespace: str,
+        name: str,
+        batches: Callable[[PoolEncoder], AsyncIterable[CandidateBatch]],
     ) -> Edited:
         """Replace all candidates of a pool, in one new version; raises as `upsert`.
 
@@ -281,7 +286,7 @@ class Pools:
         """Delete a pool's record and its candidates; return its incarnation if there was one."""
         while log := await self._records.read(key):
             stored = await self._records.stored(key)
-            if stored and (engine := self._opener.engine(stored.head.store_name)):
+            if stored and (engine := self._opener.engine(stored.revision.store_name)):
                 await engine.drop(stored.collection.name)  # while the record still names it
             if await self._records.drop(key, log) != "conflict":
                 return log.position.incarnation
@@ -345,12 +350,12 @@ class Pools:
 
     def _describe_unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
         return replace(
-            self._opener.open(key, summary.head).info(),
+            self._opener.open(key, summary.revision).info(),
             state="unread",
             version=summary.version,
             size=summary.size,
             created_at=summary.created_at,
-            **summary.head.settings._asdict(),
+            **summary.revision.settings._asdict(),
         )
 
 

@@ -21,7 +21,7 @@ from turnwise.service.errors import (
     UnsupportedMedia,
 )
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.encoding import Progress
+from turnwise.service.pools.encoding import EncodingProgress
 from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.settings import Limits, describe_excess
 from turnwise.service.wire.pools import NDJSON, Edited, UploadedCandidate, UploadStep
@@ -60,7 +60,7 @@ async def read_candidates(request: Request, limits: Limits, memory: Memory) -> l
 
 
 async def progress_lines(
-    request: Request, work: Callable[[Progress], Awaitable[Edited]]
+    request: Request, work: Callable[[EncodingProgress], Awaitable[Edited]]
 ) -> AsyncIterator[bytes]:
     """Yield a line of progress for each step of the work, then a line with its result or problem.
 

@@ -9,7 +9,7 @@ from turnwise.service.errors import ServiceError, StoreUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
-from turnwise.service.pools.redis.values import Head, PoolKey
+from turnwise.service.pools.redis.values import PoolKey, Revision
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.rows import name_examples
 from turnwise.service.redis.connection import Redis
@@ -31,12 +31,12 @@ async def examine_pools(
     records = PoolRecords(redis, metrics, fingerprint=fingerprint)
     try:
         keys = sorted(await Directory(redis, metrics).names())
-        heads = await records.heads(keys)
+        revisions = await records.revisions(keys)
         found = [
-            await _examine_stored(records, key, head.store_name, engine)
-            if head and head.store_name != "local"
-            else await _examine(records, key, head, pairwise=pairwise)
-            for key, head in zip(keys, heads, strict=True)
+            await _examine_stored(records, key, revision.store_name, engine)
+            if revision and revision.store_name != "local"
+            else await _examine(records, key, revision, pairwise=pairwise)
+            for key, revision in zip(keys, revisions, strict=True)
         ]
         left = await _examine_collections(records, keys, engine) if engine else []
     except ServiceError as error:
@@ -52,21 +52,21 @@ async def examine_pools(
 async def _examine(
     records: PoolRecords,
     key: PoolKey,
-    head: Head | None,
+    revision: Revision | None,
     *,
     pairwise: bool,
 ) -> Finding:
     subject = f"pool {key}"
-    if head is None or (log := await records.read(key)) is None:
+    if revision is None or (log := await records.read(key)) is None:
         return Finding(subject, "ok", "is being deleted")
-    if head.encoder_name == "pairwise" and not pairwise:
+    if revision.encoder_name == "pairwise" and not pairwise:
         return Finding(subject, "fail", "encoded by a pairwise model", "set TURNWISE_PAIRWISE")
     fits = [await records.has_vectors(key, name) for name in log.chunks]
     found = f"version {log.position.version}, {log.stored} candidates stored"
     if None in fits or not log.whole:
         advice = "delete it, then restore a snapshot (`turnwise pool restore`) or load it"
         return Finding(subject, "fail", f"{found}; parts are missing", advice)
-    if False in fits and head.encoder_name == "default":
+    if False in fits and revision.encoder_name == "default":
         advice = "the service encodes them when a request first names the pool"
         return Finding(subject, "warn", f"{found}, of another model", advice)
     if not log.stored:

@@ -9,10 +9,10 @@ from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolEncoder, RunningQueries
-from turnwise.service.pools.encoding import Progress, encode_batch
+from turnwise.service.pools.encoding import EncodingProgress, encode_batch
 from turnwise.service.pools.files.catalogue import Catalogue
 from turnwise.service.pools.files.parts import EncodedBy, PartsError, PartsFolder, PartsManifest
-from turnwise.service.pools.view import Batch
+from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.settings import Settings
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolRequest
@@ -32,7 +32,7 @@ async def encode_catalogue(
     settings: Settings,
     files: Sequence[str],
     out: str,
-    progress: Progress,
+    progress: EncodingProgress,
     *,
     shard: int = 1,
     shards: int = 1,
@@ -83,7 +83,7 @@ async def import_parts(
     namespace: str,
     name: str,
     url: str,
-    progress: Progress,
+    progress: EncodingProgress,
     *,
     store: StoreName | None = None,
 ) -> Edited:
@@ -110,7 +110,7 @@ async def import_parts(
             f"{missing[0].name}: run `turnwise pool encode` again"
         )
 
-    async def batches(_: PoolEncoder) -> AsyncIterator[Batch]:
+    async def batches(_: PoolEncoder) -> AsyncIterator[CandidateBatch]:
         done = 0
         for batch in folder.batches(manifest):
             yield batch

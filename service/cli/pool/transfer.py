@@ -6,14 +6,16 @@ from pathlib import Path
 
 from turnwise.service.app.components import components_of
 from turnwise.service.errors import PoolNotFound
-from turnwise.service.pools import Manifest, read_snapshot, write_snapshot
-from turnwise.service.pools.encoding import Progress
+from turnwise.service.pools import SnapshotManifest, read_snapshot, write_snapshot
+from turnwise.service.pools.encoding import EncodingProgress
 from turnwise.service.settings import Settings
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, PoolSettings
 
 
-async def save_pool(settings: Settings, namespace: str, name: str, folder: Path) -> Manifest:
+async def save_pool(
+    settings: Settings, namespace: str, name: str, folder: Path
+) -> SnapshotManifest:
     """Write the current version of a pool to a folder, and return the snapshot's manifest.
 
     The folder must not exist, or be empty.
@@ -31,7 +33,7 @@ async def save_pool(settings: Settings, namespace: str, name: str, folder: Path)
 
 
 async def restore_pool(
-    settings: Settings, namespace: str, name: str | None, folder: Path, progress: Progress
+    settings: Settings, namespace: str, name: str | None, folder: Path, progress: EncodingProgress
 ) -> tuple[str, Edited]:
     """Replace the contents of a pool by a snapshot, in one version; return its name and the edit.
 

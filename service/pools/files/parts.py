@@ -22,7 +22,7 @@ from turnwise.service.encoder.model import Encoder
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.files.catalogue import Catalogue, url_errors
 from turnwise.service.pools.memory.flat import Float16, are_unit
-from turnwise.service.pools.view import Batch
+from turnwise.service.pools.view import CandidateBatch
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -153,7 +153,7 @@ class PartsFolder:
                 self._check(schema, manifest, part)
         return [part for part in manifest.parts if part.name not in files]
 
-    def write(self, encoded_by: EncodedBy, part: Part, batch: Batch) -> None:
+    def write(self, encoded_by: EncodedBy, part: Part, batch: CandidateBatch) -> None:
         """Write a part, whole or not at all."""
         table = _table(batch).replace_schema_metadata(part.facts(encoded_by))
         made = BytesIO()
@@ -162,7 +162,7 @@ class PartsFolder:
         )
         self._write(part.name, made.getvalue())
 
-    def batches(self, manifest: PartsManifest) -> Iterator[Batch]:
+    def batches(self, manifest: PartsManifest) -> Iterator[CandidateBatch]:
         """Yield the candidates of each part with their vectors.
 
         Raises:
@@ -198,7 +198,7 @@ class PartsFolder:
         self._system.mv(fresh, self._path(name))
 
 
-def _table(batch: Batch) -> pa.Table:
+def _table(batch: CandidateBatch) -> pa.Table:
     candidates = batch.candidates
     metadata = [json.dumps(each.metadata, ensure_ascii=False) for each in candidates]
     examples = pa.array([each.examples for each in candidates], pa.list_(pa.string()))
@@ -222,7 +222,7 @@ def _vector_column(vectors: Float16) -> pa.FixedSizeListArray:
     )
 
 
-def _batch(table: pa.Table, dimension: int) -> Batch:
+def _batch(table: pa.Table, dimension: int) -> CandidateBatch:
     """Return the candidates of a part; one of an earlier release has no examples and groups."""
     named = ("id", "text", "metadata", "examples", "group")
     rows = table.select([name for name in named if name in table.column_names]).to_pylist()
@@ -242,7 +242,7 @@ def _batch(table: pa.Table, dimension: int) -> Batch:
         examples = _read_vectors(table["example_vectors"].combine_chunks().flatten(), dimension)
     if len(examples) != sum(each.example_count for each in candidates):
         raise ValueError("it has not one vector for each example")
-    return Batch(candidates, vectors, examples)
+    return CandidateBatch(candidates, vectors, examples)
 
 
 def _read_vectors(column: pa.FixedSizeListArray, dimension: int) -> Float16:

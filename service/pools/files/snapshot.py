@@ -18,9 +18,9 @@ from turnwise.models.data import write_jsonl
 from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.models.files import create_folder
 from turnwise.service.pools.candidate import read_candidates
-from turnwise.service.pools.encoding import PoolEncoder, Progress, encode_batch
+from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder, encode_batch
 from turnwise.service.pools.memory.flat import Float16, are_unit
-from turnwise.service.pools.view import Batch, PoolView
+from turnwise.service.pools.view import CandidateBatch, PoolView
 from turnwise.service.wire.fields import EncoderName, Name, Share
 from turnwise.service.wire.pools import LearnFrom, PoolCalibration
 
@@ -48,7 +48,7 @@ class File(BaseModel):
     sha256: str
 
 
-class Manifest(BaseModel):
+class SnapshotManifest(BaseModel):
     """The manifest of a snapshot."""
 
     model_config = ConfigDict(extra="forbid")
@@ -74,13 +74,13 @@ class Manifest(BaseModel):
 class Snapshot:
     """A complete snapshot that agrees with its manifest."""
 
-    manifest: Manifest
-    batch: Batch
+    manifest: SnapshotManifest
+    batch: CandidateBatch
     """All candidates."""
 
     async def batches(
-        self, encoder: PoolEncoder, progress: Progress | None = None
-    ) -> AsyncIterator[Batch]:
+        self, encoder: PoolEncoder, progress: EncodingProgress | None = None
+    ) -> AsyncIterator[CandidateBatch]:
         """Yield the candidates with their vectors by an encoder.
 
         Args:
@@ -94,7 +94,9 @@ class Snapshot:
             yield await encode_batch(encoder, self.batch.candidates, progress)
 
 
-async def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprint: str) -> Manifest:
+async def write_snapshot(
+    view: PoolView, folder: Path, *, model: str, fingerprint: str
+) -> SnapshotManifest:
     """Write a version of a pool to a folder, completely or not at all, and return the manifest.
 
     Args:
@@ -107,7 +109,7 @@ async def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprin
         SnapshotError: The folder is not empty, or cannot be written.
     """
     batch = _join([batch async for batch in view.scan()])
-    manifest = Manifest(
+    manifest = SnapshotManifest(
         format=FORMAT,
         pool=view.name,
         version=view.version,
@@ -122,17 +124,17 @@ async def write_snapshot(view: PoolView, folder: Path, *, model: str, fingerprin
     return await asyncio.to_thread(_write, batch, folder, manifest)
 
 
-def _join(batches: Sequence[Batch]) -> Batch:
+def _join(batches: Sequence[CandidateBatch]) -> CandidateBatch:
     if len(batches) == 1:
         return batches[0]
-    return Batch(
+    return CandidateBatch(
         [candidate for batch in batches for candidate in batch.candidates],
         np.concatenate([batch.vectors for batch in batches]),
         np.concatenate([batch.examples for batch in batches]),
     )
 
 
-def _write(batch: Batch, folder: Path, manifest: Manifest) -> Manifest:
+def _write(batch: CandidateBatch, folder: Path, manifest: SnapshotManifest) -> SnapshotManifest:
     try:
         if folder.exists() and any(folder.iterdir()):
             raise SnapshotError(f"'{folder}' is not empty")
@@ -157,7 +159,7 @@ def read_snapshot(folder: Path) -> Snapshot:
         SnapshotError: It is missing, or does not agree with its manifest.
     """
     try:
-        manifest = Manifest.model_validate_json(_read_manifest(folder))
+        manifest = SnapshotManifest.model_validate_json(_read_manifest(folder))
         _check_files(folder, manifest)
         batch = _read_batch(folder, manifest)
     except (OSError, ValueError, OverflowError, TurnwiseError) as error:
@@ -166,7 +168,7 @@ def read_snapshot(folder: Path) -> Snapshot:
     return Snapshot(manifest, batch)
 
 
-def _read_batch(folder: Path, manifest: Manifest) -> Batch:
+def _read_batch(folder: Path, manifest: SnapshotManifest) -> CandidateBatch:
     candidates = read_candidates(folder / _CANDIDATES)
     if len(candidates) != manifest.size:
         raise SnapshotError(
@@ -179,7 +181,7 @@ def _read_batch(folder: Path, manifest: Manifest) -> Batch:
         examples = _read_vectors(folder / _EXAMPLES, (count, manifest.dimension))
     elif count:
         raise SnapshotError(f"the manifest describes no {_EXAMPLES}")
-    return Batch(candidates, vectors, examples)
+    return CandidateBatch(candidates, vectors, examples)
 
 
 def _read_vectors(path: Path, shape: tuple[int, int]) -> Float16:
@@ -195,7 +197,7 @@ def _read_vectors(path: Path, shape: tuple[int, int]) -> Float16:
     return np.array(vectors)
 
 
-def _check_files(folder: Path, manifest: Manifest) -> None:
+def _check_files(folder: Path, manifest: SnapshotManifest) -> None:
     if manifest.format != FORMAT:
         raise SnapshotError(f"format {manifest.format} is not {FORMAT}")
     if set(manifest.files) - {_EXAMPLES} != _FILES:

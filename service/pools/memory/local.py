@@ -12,7 +12,7 @@ from typing import NamedTuple
 from turnwise.service.errors import PoolFull, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.encoding import Progress, encode_unknown
+from turnwise.service.pools.encoding import EncodingProgress, encode_unknown
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples, Size
@@ -23,11 +23,11 @@ from turnwise.service.pools.memory.upkeep import build_index, fold, log_is_long,
 from turnwise.service.pools.memory.workers import Work, Workers
 from turnwise.service.pools.pool import Backend, Pool, Revise
 from turnwise.service.pools.redis.replay import Replay
-from turnwise.service.pools.redis.values import NOWHERE, Entry, Head, Log, PoolKey, Position
+from turnwise.service.pools.redis.values import NOWHERE, Entry, Log, PoolKey, Position, Revision
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.new_collection import drop_unused, filled_collection
 from turnwise.service.pools.stores.rows import remove, write
-from turnwise.service.pools.view import Batch, LocalView
+from turnwise.service.pools.view import CandidateBatch, LocalView
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
 
 
@@ -70,7 +70,7 @@ class LocalPool(Pool):
         memory: Memory,
         metrics: Metrics,
         *,
-        newest: Head,
+        newest: Revision,
         count_change: Callable[[], Awaitable[None]],
         files: IndexFiles,
         exact_limit: int,
@@ -119,11 +119,11 @@ class LocalPool(Pool):
         return self.log.position if self.log else NOWHERE
 
     @property
-    def head(self) -> Head | None:
-        """The head of the version that is here; None before the first read."""
+    def revision(self) -> Revision | None:
+        """The revision of the version that is here; None before the first read."""
         if self.log is None:
             return None
-        return Head(self.position.stamp, self.log.settings, self.encoder_name, "local")
+        return Revision(self.position.stamp, self.log.settings, self.encoder_name, "local")
 
     @property
     def contents(self) -> Contents:
@@ -193,7 +193,7 @@ class LocalPool(Pool):
             yield "index", partial(build_index, self, self._workers, self._files)
 
     async def upsert(
-        self, candidates: Sequence[Candidate], progress: Progress | None = None
+        self, candidates: Sequence[Candidate], progress: EncodingProgress | None = None
     ) -> Edited:
         """Add or replace candidates in one version, or change nothing."""
 
@@ -226,7 +226,7 @@ class LocalPool(Pool):
         edited = await self._edit(plan, {}, {})
         return Removed(edited.version, len(removed), len(wanted) - len(removed), edited.size)
 
-    async def replace(self, batches: AsyncIterable[Batch]) -> Edited:
+    async def replace(self, batches: AsyncIterable[CandidateBatch]) -> Edited:
         """Replace all candidates in one version, or change nothing."""
         candidates: list[Candidate] = []
         vectors: dict[str, Float16] = {}
@@ -251,7 +251,7 @@ class LocalPool(Pool):
         plan: MakePlan,
         vectors: dict[str, Float16],
         example_vectors: dict[str, Float16],
-        progress: Progress | None = None,
+        progress: EncodingProgress | None = None,
     ) -> Edited:
         """Apply a plan in one new version; call it again if another edit was committed first."""
         staged: tuple[Edit, Entry] | None = None
@@ -312,7 +312,7 @@ class LocalPool(Pool):
                 edit = await self._workers.edit(partial(_find_difference, before, contents))
                 touched = [*edit.removed, *(candidate.id for candidate in edit.candidates)]
                 await remove(engine, filled.name, [c for c in map(before.get, touched) if c])
-                changed = Batch.of(edit.candidates, edit.vectors, edit.examples)
+                changed = CandidateBatch.of(edit.candidates, edit.vectors, edit.examples)
                 await write(engine, filled.name, changed)
         except BaseException:
             await drop_unused(self.records, self.key, engine, filled.name)
@@ -454,7 +454,7 @@ class LocalPool(Pool):
         self,
         candidates: Sequence[Candidate],
         vectors: dict[str, Float16],
-        progress: Progress | None,
+        progress: EncodingProgress | None,
     ) -> Float16:
         contents = self.contents
         texts = [candidate.text for candidate in candidates]
@@ -469,7 +469,7 @@ class LocalPool(Pool):
         self,
         candidates: Sequence[Candidate],
         vectors: dict[str, Float16],
-        progress: Progress | None,
+        progress: EncodingProgress | None,
     ) -> Examples | None:
         contents = self.contents
 

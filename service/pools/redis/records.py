@@ -30,11 +30,11 @@ from turnwise.service.pools.redis.values import (
     Chunk,
     Collection,
     Entry,
-    Head,
     Log,
     Outcome,
     PoolKey,
     Position,
+    Revision,
     StoredPool,
     Summary,
     pack_candidates,
@@ -67,20 +67,22 @@ class PoolRecords(Commands):
         }
         self._readers = asyncio.Semaphore(READERS)
 
-    async def heads(self, keys: Sequence[PoolKey]) -> list[Head | None]:
-        """Return the head of each pool's newest version, or None if there is no such pool."""
-        found = await self._metas(keys, *_HEAD)
-        return [_head(fields) for fields in found]
+    async def revisions(self, keys: Sequence[PoolKey]) -> list[Revision | None]:
+        """Return the revision of each pool's newest version, or None if there is no such pool."""
+        found = await self._metas(keys, *_REVISION_FIELDS)
+        return [_read_revision(fields) for fields in found]
 
     async def summaries(self, keys: Sequence[PoolKey]) -> list[Summary | None]:
         """Return a summary of each pool, or None if there is no such pool."""
-        fields = ("version", "size", "bytes", "stored", "created_at", *_HEAD)
+        fields = ("version", "size", "bytes", "stored", "created_at", *_REVISION_FIELDS)
         return [_summary(found) for found in await self._metas(keys, *fields)]
 
     async def create(
         self, key: PoolKey, request: PoolRequest, collection: Collection | None = None
-    ) -> tuple[str, Head]:
-        """Create a pool, or change settings of an existing one; return its incarnation and head.
+    ) -> tuple[str, Revision]:
+        """Create a pool, or change settings of an existing one.
+
+        Returns the incarnation of the pool and its revision.
 
         An existing pool whose encoder or store is not the one requested does not change.
 
@@ -99,9 +101,9 @@ class PoolRecords(Commands):
             *pack_settings(request),
         ]
         incarnation, *found = await self.run_script("pool_write", "create", _keys(key), arguments)
-        head = _head(found)
-        assert head  # noqa: S101 - the script made the pool
-        return incarnation.decode(), head
+        revision = _read_revision(found)
+        assert revision  # noqa: S101 - the script made the pool
+        return incarnation.decode(), revision
 
     async def stored(self, key: PoolKey) -> StoredPool | None:
         """Return a pool in a candidate store; None if there is no such pool, or no store has it."""
@@ -115,18 +117,18 @@ class PoolRecords(Commands):
             "width",
             "recall",
             "measured",
-            *_HEAD,
+            *_REVISION_FIELDS,
         )
         (found,) = await self._metas([key], *fields)
         incarnation, version, size, created_at, name, fingerprint, width, recall, measured = [
             field and field.decode() for field in found[:9]
         ]
-        head = _head(found[9:])
-        if not (head and incarnation and version and created_at and name and fingerprint):
+        revision = _read_revision(found[9:])
+        if not (revision and incarnation and version and created_at and name and fingerprint):
             return None
         return StoredPool(
-            head,
-            Position(incarnation, int(version), head.stamp),
+            revision,
+            Position(incarnation, int(version), revision.stamp),
             int(size or 0),
             float(created_at),
             Collection(
@@ -319,14 +321,14 @@ def _first_chunk(log: Log | None) -> str:
     return next(iter(log.entries[0].chunks), "") if log and log.entries else ""
 
 
-_HEAD = ("stamp", "noted", "encoder", "store", *SETTINGS)
+_REVISION_FIELDS = ("stamp", "noted", "encoder", "store", *SETTINGS)
 
 
-def _head(found: Sequence[bytes | None]) -> Head | None:
+def _read_revision(found: Sequence[bytes | None]) -> Revision | None:
     stamp, noted, encoder, store, *settings = found
     if stamp is None:
         return None
-    return Head(
+    return Revision(
         stamp.decode(),
         unpack_settings(settings),
         cast(EncoderName, encoder.decode() if encoder else "default"),
@@ -337,11 +339,13 @@ def _head(found: Sequence[bytes | None]) -> Head | None:
 
 def _summary(found: list[bytes | None]) -> Summary | None:
     version, size, in_bytes, stored, created_at, *rest = found
-    head = _head(rest)
-    if version is None or stored is None or created_at is None or head is None:
+    revision = _read_revision(rest)
+    if version is None or stored is None or created_at is None or revision is None:
         return None
     # Version 0.1 wrote no size. It stored at least as many candidates.
-    return Summary(head, int(version), int(size or stored), int(in_bytes or 0), float(created_at))
+    return Summary(
+        revision, int(version), int(size or stored), int(in_bytes or 0), float(created_at)
+    )
 
 
 def _key(key: PoolKey, name: str) -> str:

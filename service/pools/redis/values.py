@@ -45,7 +45,7 @@ class Position(NamedTuple):
     stamp: str
 
 
-class Head(NamedTuple):
+class Revision(NamedTuple):
     """The fields of a pool that differ after any change.
 
     Attributes:
@@ -66,7 +66,7 @@ class Head(NamedTuple):
 class Summary(NamedTuple):
     """The facts of a pool that Redis has without reading its log."""
 
-    head: Head
+    revision: Revision
     version: int
     size: int
     bytes: int
@@ -100,7 +100,7 @@ class Collection:
 class StoredPool:
     """A pool whose candidates are in a candidate store, as Redis knows it."""
 
-    head: Head
+    revision: Revision
     position: Position
     size: int
     created_at: float

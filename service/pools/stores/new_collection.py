@@ -12,7 +12,7 @@ from turnwise.service.pools.redis.values import Collection, PoolKey
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.rows import name_examples, write
 from turnwise.service.pools.stores.store import PREFIX
-from turnwise.service.pools.view import Batch
+from turnwise.service.pools.view import CandidateBatch
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9]")
 
@@ -26,7 +26,10 @@ async def empty_collection(key: PoolKey, store: CandidateStore, encoder: PoolEnc
 
 
 async def filled_collection(
-    key: PoolKey, store: CandidateStore, encoder: PoolEncoder, batches: AsyncIterable[Batch]
+    key: PoolKey,
+    store: CandidateStore,
+    encoder: PoolEncoder,
+    batches: AsyncIterable[CandidateBatch],
 ) -> Collection:
     """Return a new collection with these candidates; none is left if that fails."""
     collection = await empty_collection(key, store, encoder)

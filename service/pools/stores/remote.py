@@ -31,7 +31,7 @@ from turnwise.models.texts import fold_text
 from turnwise.service.errors import CandidateNotFound, Conflict, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.encoding import Progress, encode_unknown
+from turnwise.service.pools.encoding import EncodingProgress, encode_unknown
 from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.memory.flat import FlatIndex, Float16
 from turnwise.service.pools.memory.segment import Hit, Match, Segment
@@ -39,9 +39,9 @@ from turnwise.service.pools.memory.workers import Work, Workers
 from turnwise.service.pools.pool import Backend, Pool, Revise
 from turnwise.service.pools.redis.values import (
     Collection,
-    Head,
     PoolKey,
     PoolMoved,
+    Revision,
     StoredPool,
     not_found,
 )
@@ -50,7 +50,7 @@ from turnwise.service.pools.stores.facets import HAVING_GROUP, having_texts
 from turnwise.service.pools.stores.new_collection import filled_collection
 from turnwise.service.pools.stores.rows import example_rows, name_examples, remove, write
 from turnwise.service.pools.stores.store import SCANNED
-from turnwise.service.pools.view import Batch
+from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
 
@@ -124,7 +124,7 @@ class RemotePool(Pool):
         workers: Workers,
         metrics: Metrics,
         *,
-        newest: Head,
+        newest: Revision,
         count_change: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(key, backend, metrics, newest, count_change)
@@ -137,9 +137,9 @@ class RemotePool(Pool):
         self._measured_at = -math.inf
 
     @property
-    def head(self) -> Head | None:
-        """The head of the version that is here; None before the first read."""
-        return self._known.head if self._known else None
+    def revision(self) -> Revision | None:
+        """The revision of the version that is here; None before the first read."""
+        return self._known.revision if self._known else None
 
     @property
     def candidate_bytes(self) -> int:
@@ -169,7 +169,7 @@ class RemotePool(Pool):
             self.key.name,
             known.position.version,
             self.encoder_name,
-            known.head.settings,
+            known.revision.settings,
             known.size,
             known.collection,
             self.store,
@@ -198,7 +198,7 @@ class RemotePool(Pool):
             created_at=known.created_at if known else 0.0,
             bytes=0,
             progress=None,
-            **(known.head.settings if known else PoolSettings())._asdict(),
+            **(known.revision.settings if known else PoolSettings())._asdict(),
         )
 
     def due_upkeep(self) -> Iterator[tuple[str, Work]]:
@@ -210,7 +210,7 @@ class RemotePool(Pool):
         """Do nothing: the pool is in a candidate store."""
 
     async def upsert(
-        self, candidates: Sequence[Candidate], progress: Progress | None = None
+        self, candidates: Sequence[Candidate], progress: EncodingProgress | None = None
     ) -> Edited:
         """Write the candidates that differ, batch by batch, and count one edit."""
         return await self._write(candidates, progress, keeps_learned=True)
@@ -218,7 +218,7 @@ class RemotePool(Pool):
     async def _write(
         self,
         candidates: Sequence[Candidate],
-        progress: Progress | None = None,
+        progress: EncodingProgress | None = None,
         *,
         keeps_learned: bool,
     ) -> Edited:
@@ -250,11 +250,11 @@ class RemotePool(Pool):
         candidates: Sequence[Candidate],
         vectors: dict[str, Float16],
         example_vectors: dict[str, Float16],
-    ) -> Batch:
+    ) -> CandidateBatch:
         """Return candidates with their vectors; those of known texts are not encoded again."""
         texts = [candidate.text for candidate in candidates]
         said = [text for candidate in candidates for text in candidate.all_examples]
-        return Batch(
+        return CandidateBatch(
             candidates,
             await encode_unknown(self.encoder, self._workers, texts, vectors),
             await encode_unknown(
@@ -285,13 +285,13 @@ class RemotePool(Pool):
         version, size = await self._counted(known)
         return Removed(version, len(gone), len(wanted) - len(gone), size)
 
-    async def replace(self, batches: AsyncIterable[Batch]) -> Edited:
+    async def replace(self, batches: AsyncIterable[CandidateBatch]) -> Edited:
         """Fill a new collection, and point the pool at it in one version."""
         known = self.known
         size = 0
         changed = 0
 
-        async def counted() -> AsyncIterator[Batch]:
+        async def counted() -> AsyncIterator[CandidateBatch]:
             nonlocal size, changed
             async for batch in batches:
                 size += len(batch.candidates)
@@ -365,7 +365,7 @@ class RemotePool(Pool):
         known = await self.records.stored(self.key)
         if known is None:
             raise not_found(self.key)
-        if known.head.store_name != self.store.name:
+        if known.revision.store_name != self.store.name:
             raise PoolMoved(f"pool '{self.key.name}' was moved to another candidate store just now")
         if known.collection.fingerprint != self.encoder.fingerprint:
             self._known = known
@@ -375,7 +375,7 @@ class RemotePool(Pool):
         sample, examples = await asyncio.gather(
             self._read_sample(known), self._read_examples(known)
         )
-        # Only now: a pool whose head is known would not be read again.
+        # Only now: a pool whose revision is known would not be read again.
         self._known = known
         self._sample = sample
         self._examples = examples
@@ -592,7 +592,7 @@ class RemoteView:
         rows = np.array([self.found[each].vector for each in ids], np.float32)
         return rows.reshape(len(ids), self.dimension)
 
-    async def scan(self) -> AsyncIterator[Batch]:
+    async def scan(self) -> AsyncIterator[CandidateBatch]:
         """Yield all candidates with their vectors in batches. The first batch is empty."""
         yield _batch([], self.dimension)
         async for stored in self.store.scan(self.collection.name):
@@ -623,12 +623,12 @@ def _revise(revise: Revise, candidates: Iterable[Candidate]) -> list[Candidate]:
     return [revised for candidate, revised in pairs if revised != candidate]
 
 
-def _batch(stored: Sequence[Stored], dimension: int = 0) -> Batch:
+def _batch(stored: Sequence[Stored], dimension: int = 0) -> CandidateBatch:
     if not stored:
         nothing = np.empty((0, dimension), np.float16)
-        return Batch([], nothing, nothing)
+        return CandidateBatch([], nothing, nothing)
     vectors = np.stack([one.vector for one in stored])
-    return Batch([one.candidate for one in stored], vectors, vectors[:0])
+    return CandidateBatch([one.candidate for one in stored], vectors, vectors[:0])
 
 
 def _hits(query: Float32, stored: Sequence[Stored]) -> list[Hit]:

@@ -17,7 +17,7 @@ from typing import Any
 from turnwise.service.pools.candidate import Candidate, Learned
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.stores.store import SCANNED, CandidateStore
-from turnwise.service.pools.view import Batch
+from turnwise.service.pools.view import CandidateBatch
 
 
 def to_row(candidate: Candidate) -> dict[str, Any]:
@@ -57,11 +57,11 @@ def example_row(candidate: Candidate, example: str) -> Candidate:
 
 
 def example_rows(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the row of each example of some candidates, in the order of `Batch.examples`."""
+    """Return the row of each example of some candidates, as `CandidateBatch` orders them."""
     return [example_row(each, example) for each in candidates for example in each.all_examples]
 
 
-async def write(store: CandidateStore, collection: str, batch: Batch) -> None:
+async def write(store: CandidateStore, collection: str, batch: CandidateBatch) -> None:
     """Add or replace any number of candidates with their examples."""
     rows = example_rows(batch.candidates)
     distinct = {row.id: index for index, row in enumerate(rows)}

@@ -26,7 +26,7 @@ from turnwise.service.pools import Candidate, following
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.redis import records
 from turnwise.service.pools.redis.records import PoolRecords
-from turnwise.service.pools.redis.values import Head, PoolKey
+from turnwise.service.pools.redis.values import PoolKey, Revision
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
@@ -228,15 +228,15 @@ async def test_a_pool_that_is_created_anew_during_a_poll_stays(
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     replica = await with_pool(start, "One.")
-    heads = PoolRecords.heads
+    revisions = PoolRecords.revisions
 
-    async def between(self: PoolRecords, keys: Sequence[PoolKey]) -> list[Head | None]:
+    async def between(self: PoolRecords, keys: Sequence[PoolKey]) -> list[Revision | None]:
         await replica.pools.drop("n", "p")
-        found = await heads(self, keys)
+        found = await revisions(self, keys)
         await replica.create("new")
         return found
 
-    patch_records(monkeypatch, "heads", between)
+    patch_records(monkeypatch, "revisions", between)
     await replica.followed.poll()
     assert replica.info().description == "new"
 
@@ -437,19 +437,19 @@ async def test_a_pool_that_another_replica_has_just_made_is_read_at_once_or_is_n
 async def test_a_pool_that_is_created_during_a_poll_stays(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "FULL_POLL_SECONDS", 0.0)  # every poll asks for all heads
-    heads = PoolRecords.heads
+    monkeypatch.setattr(following, "FULL_POLL_SECONDS", 0.0)  # every poll asks for all revisions
+    revisions = PoolRecords.revisions
     polled = asyncio.Event()
 
     async def create_first(self: PoolRecords, keys: Sequence[PoolKey]) -> object:
         if not replica.knows():
             await replica.create()
-        found = await heads(self, keys)
+        found = await revisions(self, keys)
         asyncio.get_running_loop().call_soon(polled.set)
         return found
 
     replica = await start()
-    patch_records(monkeypatch, "heads", create_first)
+    patch_records(monkeypatch, "revisions", create_first)
     await polled.wait()
     assert await replica.names() == ["p"]
 

@@ -10,7 +10,7 @@ from turnwise.models.arrays import Float32, Float64
 from turnwise.models.confidence import Moments, Spread
 from turnwise.models.texts import fold_text
 from turnwise.service.pools import Candidate, Filter, Hit, Match
-from turnwise.service.pools.view import Batch
+from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.selection.context import EncodedContext
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import PoolSettings
@@ -122,6 +122,6 @@ class ArrayPool:
         indices = {candidate.id: index for index, candidate in enumerate(self.candidates)}
         return self.after[[indices[each] for each in ids]]
 
-    async def scan(self) -> AsyncIterator[Batch]:
+    async def scan(self) -> AsyncIterator[CandidateBatch]:
         vectors = self.after.astype(np.float16)
-        yield Batch(self.candidates, vectors, vectors[:0])
+        yield CandidateBatch(self.candidates, vectors, vectors[:0])

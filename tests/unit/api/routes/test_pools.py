@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.api.conftest import Connect, Limit, Parts, connect, make_app, request_scope
 from turnwise.service.api.http import uploads
-from turnwise.service.api.http.uploads import Progress
+from turnwise.service.api.http.uploads import EncodingProgress
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.memory import free_memory
@@ -197,7 +197,7 @@ async def test_client_that_leaves_cancels_the_upload_which_has_not_succeeded(
     ended = asyncio.Event()
 
     async def upsert(
-        _namespace: str, _name: str, _candidates: object, progress: Progress | None
+        _namespace: str, _name: str, _candidates: object, progress: EncodingProgress | None
     ) -> None:
         if progress:
             progress(1, 2)

@@ -12,7 +12,7 @@ from turnwise.models.roles import EncoderKind
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.files.catalogue import Catalogue
 from turnwise.service.pools.files.parts import EncodedBy, PartsError, PartsFolder, PartsManifest
-from turnwise.service.pools.view import Batch
+from turnwise.service.pools.view import CandidateBatch
 
 ENCODED_BY = EncodedBy(model="tiny", fingerprint="tiny", dimension=8, kind=EncoderKind.TRIPLE)
 CANDIDATES = [
@@ -32,11 +32,11 @@ def file(tmp_path: Path) -> Path:
     manifest = PartsManifest.of(Catalogue.read([str(tmp_path / "a.jsonl")]), ENCODED_BY)
     folder.begin(manifest)
     (part,) = manifest.parts
-    folder.write(ENCODED_BY, part, Batch(CANDIDATES, VECTORS, EXAMPLES))
+    folder.write(ENCODED_BY, part, CandidateBatch(CANDIDATES, VECTORS, EXAMPLES))
     return tmp_path / "out" / part.name
 
 
-def read(file: Path) -> Batch:
+def read(file: Path) -> CandidateBatch:
     folder = PartsFolder(str(file.parent))
     (batch,) = folder.batches(folder.manifest())
     return batch

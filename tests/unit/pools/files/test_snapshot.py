@@ -11,7 +11,13 @@ import pytest
 
 from tests.unit.pools.conftest import StartReplica, unit_vectors
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, Manifest, SnapshotError, read_snapshot, write_snapshot
+from turnwise.service.pools import (
+    Candidate,
+    SnapshotError,
+    SnapshotManifest,
+    read_snapshot,
+    write_snapshot,
+)
 from turnwise.service.pools.candidate import Learned
 from turnwise.service.pools.files.snapshot import described
 from turnwise.service.pools.memory.contents import Contents
@@ -53,7 +59,7 @@ def view_of_examples(view: LocalView) -> LocalView:
     return replace(view, contents=Contents.empty(32).after([edit(WITH_EXAMPLES, 3)], FlatIndex))
 
 
-async def written(view: LocalView, folder: Path) -> Manifest:
+async def written(view: LocalView, folder: Path) -> SnapshotManifest:
     return await write_snapshot(view, folder, model="tiny", fingerprint="tiny")
 
 

@@ -89,6 +89,7 @@ def series() -> dict[str, set[str]]:
     metrics.pool_candidates.labels("default", "default")
     metrics.pool_version.labels("default", "default")
     metrics.turns.labels("default", "default", "answered")
+    metrics.matched.labels("default", "default", "example")
     metrics.feedback.labels("default", "default", "default", "chosen")
     metrics.chosen_reciprocal_rank.labels("default", "default", "default")
     metrics.store_seconds.labels("milvus", "search", "ok")

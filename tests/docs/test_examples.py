@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -62,6 +63,8 @@ class Reply(NamedTuple):
     id: str
     text: str
     metadata: dict[str, str]
+    examples: Sequence[str] = ()
+    group: str | None = None
 
 
 @cache

@@ -39,7 +39,7 @@ async def test_an_empty_pool_is_a_warning_that_says_how_to_fill_it(redis: Redis)
     assert await examined(redis) == [Finding("pool n/p", "warn", "empty", advice)]
 
 
-@pytest.mark.parametrize("method", ["heads", "read"])
+@pytest.mark.parametrize("method", ["revisions", "read"])
 async def test_a_pool_that_is_deleted_meanwhile_is_no_fault(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

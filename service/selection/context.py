@@ -6,7 +6,8 @@ are encoded again.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import dropwhile, takewhile
 
 import numpy as np
@@ -98,7 +99,7 @@ class EncodedContext:
         return np.pad(self.first, ((0, missing), (0, 0))), self.second
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Said:
     """The replies of a session, and which of them must not be offered again.
 
@@ -107,14 +108,26 @@ class Said:
         after: (k, d) their [AFTER] where candidates that are close to them must not be offered
             either; (0, d) elsewhere.
         ids: The ids of the candidates that those turns name.
-        history: The number of the last turn of each text that the responder has said, as
-            `fold_text` gives it, and of each candidate that it has named, by id.
+        replies: All turns of the responder, oldest first.
     """
 
     texts: frozenset[str]
     after: Float32
     ids: frozenset[str] = frozenset()
-    history: Mapping[str, int] = field(default_factory=dict)
+    replies: tuple[Turn, ...] = ()
+
+    @cached_property
+    def history(self) -> Mapping[str, int]:
+        """The number of the last reply with each text, as `fold_text` gives it, or candidate id.
+
+        Only candidates of a group need it, so that other turns do not fold all replies.
+        """
+        return {
+            said: number
+            for number, turn in enumerate(self.replies)
+            for said in (fold_text(turn.text), turn.candidate)
+            if said is not None
+        }
 
 
 NOTHING_SAID = Said(frozenset(), np.empty((0, 0), np.float32))
@@ -249,24 +262,18 @@ class Contexts:
             repeat: "last" collects the responder's last utterance, false and "near" all that it
                 said, true nothing.
         """
-        history = {
-            said: number
-            for number, turn in enumerate(turns)
-            if turn.speaker == responder
-            for said in (fold_text(turn.text), turn.candidate)
-            if said is not None
-        }
-        if repeat is True:
-            return Said(frozenset(), self._none, history=history)
         replies = [turn for turn in turns if turn.speaker == responder]
+        all_replies = tuple(replies)
+        if repeat is True:
+            return Said(frozenset(), self._none, replies=all_replies)
         if repeat == "last":
             replies = _last_run(turns, responder)
         texts = frozenset(fold_text(turn.text) for turn in replies)
         ids = frozenset(turn.candidate for turn in replies if turn.candidate)
         if repeat != "near" or not texts:
-            return Said(texts, self._none, ids, history)
+            return Said(texts, self._none, ids, all_replies)
         said = dict.fromkeys(turn.text for turn in replies)
-        return Said(texts, await self.encode_texts(candidate_inputs(said)), ids, history)
+        return Said(texts, await self.encode_texts(candidate_inputs(said)), ids, all_replies)
 
     def reads_vectors(self, *, pairs: bool) -> bool:
         """Return whether a turn needs a session's vectors: for pairs, and with heads always."""

@@ -318,7 +318,8 @@ class Pipeline:
             ServiceError: The candidate store failed.
         """
         indices: list[int] = np.argsort(-scores, kind="stable").tolist()
-        if options.wordings == "best":
+        has_groups = any(hit.candidate.group is not None for hit in hits)
+        if has_groups and options.wordings == "best":
             indices = choose_wordings(hits, scores, said.history)
         if not (options.diversity and hits):
             return indices[:top_k]

@@ -37,7 +37,15 @@ from turnwise.service.observe.metrics import Metrics, Operation, Result
 from turnwise.service.observe.tracing import span
 from turnwise.service.settings import SettingsError
 
-__all__ = ["Redis", "WriteCheck", "connect", "read_clock", "redis_errors", "scripts_of"]
+__all__ = [
+    "Redis",
+    "WriteCheck",
+    "connect",
+    "explain_error",
+    "read_clock",
+    "redis_errors",
+    "scripts_of",
+]
 
 _log = logging.getLogger("turnwise.redis")
 
@@ -161,6 +169,16 @@ def _primary(url: str, options: dict[str, Any]) -> Redis:
     return cast(Redis, client)
 
 
+def explain_error(error: BaseException) -> str:
+    """Return the message of an error of Redis, with the code by which the runbook lists it.
+
+    The client cuts the code off the messages of the errors that it knows.
+    """
+    code = getattr(error, "status_code", None)
+    message = str(error)
+    return f"{code} {message}" if code and code not in message else message
+
+
 async def read_clock(redis: Redis) -> int:
     """Return the microseconds since 1970 by the server, or by the latest primary of a cluster."""
     is_cluster = isinstance(redis, RedisCluster)
@@ -202,7 +220,8 @@ class WriteCheck:
             kind = type(cause).__name__
             if kind not in self._outage:
                 self._outage.add(kind)
-                _log.warning("Redis does not answer or rejects writes: %s: %s", kind, cause)
+                why = explain_error(cause)
+                _log.warning("Redis does not answer or rejects writes: %s: %s", kind, why)
             return False
         if self._outage:
             self._outage.clear()

@@ -11,7 +11,7 @@ from redis.exceptions import (
 )
 
 from turnwise.service.cli.doctor import Finding
-from turnwise.service.redis.connection import CHECK_KEY, CHECK_KEY_SECONDS, Redis
+from turnwise.service.redis.connection import CHECK_KEY, CHECK_KEY_SECONDS, Redis, explain_error
 
 Info = Mapping[str, Any]
 
@@ -30,10 +30,10 @@ async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
         advice = "ACL SETUSER NAME +info, then run doctor again"
         return [Finding("redis", "warn", lacks, advice)]
     except (RedisError, RedisClusterException, OSError) as error:
-        advice = "start it, or correct TURNWISE_REDIS_URL; unset it to use a private Redis"
+        advice = "start it, or correct TURNWISE_REDIS_URL"
         if isinstance(error, ResponseError):  # it has been reached
             advice = _IN_RUNBOOK
-        return [Finding("redis", "fail", f"INFO failed: {error}", advice)]
+        return [Finding("redis", "fail", f"INFO failed: {explain_error(error)}", advice)]
     # A cluster returns a dictionary by address. With a single primary it returns its INFO alone.
     alone = "redis_version" in found
     servers = {"redis": found} if alone else {f"redis {node}": found[node] for node in found}
@@ -45,7 +45,7 @@ async def examine_writes(redis: Redis) -> Finding:
     try:
         await redis.eval(_WRITE, 1, CHECK_KEY)
     except (RedisError, RedisClusterException, OSError) as error:
-        return Finding("redis writes", "fail", str(error), _IN_RUNBOOK)
+        return Finding("redis writes", "fail", explain_error(error), _IN_RUNBOOK)
     return Finding("redis writes", "ok", "accepted")
 
 

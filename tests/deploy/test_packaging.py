@@ -8,6 +8,7 @@ from functools import cache
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -266,6 +267,23 @@ def test_containers_drop_every_right() -> None:
 def test_compose_publishes_on_loopback_only(service: str) -> None:
     ports = compose(service).get("ports", [])
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_compose_serves_the_runbook_to_which_its_alerts_link() -> None:
+    links = {
+        urlsplit(rule["annotations"]["runbook_url"])
+        for group in load(RULES)["groups"]
+        for rule in group["rules"]
+    }
+    pages = compose("pages")
+    (served,) = {(link.netloc, link.path) for link in links}
+    (port,) = pages["ports"]
+    (volume,) = pages["volumes"]
+    address, _, inside = port.rpartition(":")
+    folder, mounted, _ = volume.split(":")
+    assert served == (address, "/runbook.md")
+    assert pages["command"][2:] == ["http.server", inside, "--directory", mounted]
+    assert (ROOT / folder / "runbook.md").is_file()
 
 
 def test_images_have_the_version_of_the_package() -> None:

@@ -200,7 +200,8 @@ def test_the_runbook_has_one_entry_an_alert_and_none_else() -> None:
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
 def test_an_alert_names_its_entry(rule: dict[str, Any]) -> None:
-    assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+    url = f"http://127.0.0.1:8080/runbook.md#{rule['alert'].lower()}"
+    assert rule["annotations"]["runbook_url"] == url
 
 
 def test_log_lines_of_the_runbook_are_logged() -> None:

@@ -68,6 +68,8 @@ class TurnOptions(AggregationOptions, total=False):
     respond: bool
     explain: bool
     expected_turn: int
+    commit: bool
+    """False for a preview: the session stays as it is, and `turn` of the answer is None."""
 
 
 class SessionOptions(TypedDict, total=False):

@@ -1,7 +1,7 @@
 """The use case of a turn: adds it to its session, and selects what could be said next.
 
 A turn with a known idempotency key gets its first answer again; one with a wrong `expected_turn`
-gets 409.
+gets 409. A preview takes the same path up to step 5, and changes nothing.
 
 The path of a turn, from top to bottom:
 
@@ -106,8 +106,9 @@ class Turns:
         Args:
             namespace: The namespace of the session and the pool.
             session_id: The session; its first turn creates it.
-            request: The turn.
+            request: The turn. With `commit` false it is only previewed: nothing is written.
             key: Idempotency-Key: a repeated request with the same key gets the first answer again.
+                A preview has no need of it.
 
         Raises:
             IdempotencyMismatch: An earlier request with this key had another body.
@@ -135,7 +136,7 @@ class Turns:
                 explain=request.explain,
                 wordings=request.wordings,
             ),
-            retry=_Retry.of(key, request) if key else None,
+            retry=_Retry.of(key, request) if key and request.commit else None,
             timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
         )
         async with deadline(self._timeout) as limit:
@@ -157,7 +158,10 @@ class Turns:
         selection = Selection([])
         if view:
             selection = await self._select(posted, update, new, view)
-        answer = self._answer(posted, len(update.turns), view, selection)
+        commits = posted.request.commit
+        answer = self._answer(posted, len(update.turns) if commits else None, view, selection)
+        if not commits:
+            return answer
         version = await self._commit(posted, update, new, answer, limit)
         if version is None:
             return None
@@ -242,7 +246,7 @@ class Turns:
         )
 
     def _answer(
-        self, posted: "_Posted", turn: int, view: PoolView | None, selection: Selection
+        self, posted: "_Posted", turn: int | None, view: PoolView | None, selection: Selection
     ) -> TurnAnswer:
         return TurnAnswer.model_construct(
             session_id=posted.session.id,
@@ -335,7 +339,7 @@ def _journal_line(posted: _Posted, update: Update, version: int, answer: TurnAns
         namespace=posted.session.namespace,
         session=posted.session.id,
         version=version,
-        turn=answer.turn,
+        turn=len(update.turns),
         speaker=turn.speaker,
         text=turn.text,
         candidate=turn.candidate,

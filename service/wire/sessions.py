@@ -64,6 +64,9 @@ class TurnRequest(Aggregated):
     """Whether to return each utterance's contribution to each candidate's score."""
     expected_turn: Count | None = None
     """The number that this turn must get. If it would get another, the answer is 409."""
+    commit: StrictBool = True
+    """False for a preview: the answer that this turn would get, without adding it to the session.
+    A preview ignores `Idempotency-Key`."""
 
     @field_validator("text")
     @classmethod
@@ -77,8 +80,8 @@ class TurnAnswer(Value):
     """The number of the turn, and the best candidates."""
 
     session_id: str
-    turn: int
-    """Number of this turn, from 1."""
+    turn: int | None
+    """Number of this turn, from 1; null for a preview."""
     candidates: list[Selected]
     confidence: float | None = None
     """Probability that the first candidate is a right one; null if that cannot be known."""

@@ -1074,9 +1074,9 @@ export interface components {
             };
             /**
              * Turn
-             * @description Number of this turn, from 1.
+             * @description Number of this turn, from 1; null for a preview.
              */
-            turn: number;
+            turn: number | null;
             /**
              * Warning
              * @description Why the pool's `min_confidence` had no effect; left out if it had one, or there is none.
@@ -1098,6 +1098,13 @@ export interface components {
              * @description The candidate of the pool that the responder said. Only the responder may name one.
              */
             candidate?: string | null;
+            /**
+             * Commit
+             * @description False for a preview: the answer that this turn would get, without adding it to the session.
+             *     A preview ignores `Idempotency-Key`.
+             * @default true
+             */
+            commit?: boolean;
             /**
              * Diversity
              * @description How much candidates must differ from each other: 0 orders them by score alone, 1 by their

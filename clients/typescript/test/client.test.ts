@@ -34,6 +34,8 @@ test("a session selects, explains, ranks, plans and undoes", async () => {
   const [learned] = await pool.learned(given.candidate);
   assert.equal(learned?.text, "Could I arrive on Saturday?");
   assert.equal((await pool.unlearn(given.candidate, learned?.text)).removed, 1);
+  const preview = await session.turn("user", "I will pay in", { pool: pool.name, commit: false });
+  assert.equal(preview.turn, null);
   await session.turn("bot", null, { candidate: "moved", pool: pool.name });
   assert.equal((await session.transcript()).transcript[1]?.text, "Sure, I have moved your stay to Saturday.");
   assert.equal((await session.undo()).turn, 1);

@@ -31,8 +31,9 @@ def audit(scope: Scope, status: int) -> None:
     """Log a request that has been answered, unless it only reads, or its caller is unknown.
 
     Args:
-        scope: The request; its state holds the caller, `noted` where a route has more to say, and
-            `outcome` if the status of the answer was sent before the work was done.
+        scope: The request; its state holds the caller, `noted` where a route has more to say,
+            `outcome` if the status of the answer was sent before the work was done, and `reads` if
+            a route that often changes something only reads this time.
         status: The status of the answer.
     """
     state = scope.get("state", {})
@@ -40,7 +41,7 @@ def audit(scope: Scope, status: int) -> None:
     if caller is None or scope["method"] in {"GET", "HEAD"}:
         return
     route = scope["route"].path_format
-    if route in _READING:
+    if route in _READING or state.get("reads"):
         return
     fields = {
         "key": caller.key,

@@ -73,6 +73,7 @@ _SAID = {
     },
     "said by the bot": {"value": {"speaker": "bot", "text": "Could you tell me its number?"}},
     "a candidate said by the bot": {"value": {"speaker": "bot", "candidate": "late-parcel"}},
+    "a preview": {"value": {"speaker": "user", "text": "My parcel has", "commit": False}},
 }
 
 
@@ -98,18 +99,21 @@ _SAID = {
     },
 )
 async def post_turn(
+    request: Request,
     services: ServicesDep,
     namespace: Encoding,
     session_id: SessionId,
+    *,
     turn: Annotated[TurnRequest, Body(openapi_examples=_SAID)],
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """The first turn creates the session.
 
     The answer holds candidates if the speaker is not the responder (`bot` by default). `respond`
-    overrides this.
+    overrides this. With `"commit": false` the session stays as it is.
     """
     check_turns(services.settings, turn)
+    request.state.reads = not turn.commit
     result = await services.turns.turn(namespace, session_id, turn, idempotency_key)
     return answer(result, result.timings_ms)
 

@@ -1,0 +1,92 @@
+"""Turns that are only previewed."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis as blocking
+
+from tests.support.messages import DIALOGUE, problem
+from tests.support.service import Launch, Live, with_and_without_heads
+from turnwise.service.journal.files import files_of, read_lines
+from turnwise.service.journal.lines import TurnLine
+from turnwise.service.sessions.store import SessionKey
+
+
+def without_times(answer: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if name not in {"turn", "timings_ms"}}
+
+
+@with_and_without_heads
+def test_a_preview_is_the_answer_that_the_turn_gets(live: Live) -> None:
+    live.say("s", DIALOGUE[:2])
+    preview = live.turn("s", *DIALOGUE[2], explain=True, commit=False)
+    assert preview["turn"] is None
+    turn = live.turn("s", *DIALOGUE[2], explain=True)
+    assert turn["turn"] == 3
+    assert without_times(preview) == without_times(turn)
+
+
+def test_a_preview_of_a_new_session_creates_none(live: Live) -> None:
+    assert live.turn("s", "user", "Hello", commit=False)["candidates"]
+    assert problem(live.http.get("/sessions/s")) == (404, "session-not-found")
+    with blocking.Redis.from_url(live.redis_url) as redis:
+        (everything,) = SessionKey(live.namespace, "s").keys("*")
+        assert redis.keys(everything) == []
+
+
+def test_a_preview_changes_no_session(live: Live) -> None:
+    live.say("s", DIALOGUE[:2])
+    before = live.get("/sessions/s")
+    for words in ("My", "My parcel", "My parcel has not come."):
+        live.turn("s", "user", words, commit=False)
+    after = live.get("/sessions/s")
+    assert after["transcript"] == before["transcript"]
+    assert live.turn("s", "user", "My parcel has not come.", expected_turn=3)["turn"] == 3
+
+
+def test_the_turn_after_its_preview_encodes_nothing(live: Live) -> None:
+    words = f"Nobody else says {live.namespace}."
+    live.turn("s", "user", words, commit=False)
+    encoded = live.encoded()
+    live.turn("s", "user", words)
+    assert encoded() == {}
+
+
+def test_a_preview_uses_up_no_idempotency_key(live: Live) -> None:
+    assert live.ok(live.try_turn("Hello", key="k", commit=False))["turn"] is None
+    assert live.ok(live.try_turn("Hello", key="k"))["turn"] == 1
+    assert live.ok(live.try_turn("Hello", key="k"))["replayed"]
+    assert live.ok(live.try_turn("Hello", key="k", commit=False))["turn"] is None
+
+
+def test_a_preview_fails_where_the_turn_would(launch: Launch) -> None:
+    live = launch(max_turns=1)
+    live.fill()
+    wrong = live.try_turn(expected_turn=2, commit=False)
+    assert problem(wrong) == (409, "turn-conflict")
+    live.turn("s", "user", "Hello")
+    assert problem(live.try_turn(commit=False)) == (409, "session-full")
+
+
+def test_a_preview_is_neither_counted_nor_in_the_journal(launch: Launch, tmp_path: Path) -> None:
+    live = launch(journal=tmp_path)
+    live.fill()
+    counted = live.increase("turnwise_turns_total", pool="default", outcome="answered")
+    live.turn("s", "user", "Hel", commit=False)
+    live.turn("s", "user", "Hello")
+    assert counted() == 1
+    live.stop()
+    lines = [line for file in files_of([tmp_path]) for line, _ in read_lines(file)]
+    assert [line.text for line in lines if isinstance(line, TurnLine)] == ["Hello"]
+
+
+def test_a_preview_is_no_change_for_the_audit_log(
+    live: Live, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "turnwise.audit")
+    live.turn("s", "user", "Hel", commit=False)
+    live.turn("s", "user", "Hello")
+    audited = [record for record in caplog.records if record.name == "turnwise.audit"]
+    assert len(audited) == 1

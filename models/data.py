@@ -62,10 +62,10 @@ class Dialogue:
 def merge_runs(utterances: Iterable[Utterance]) -> tuple[Utterance, ...]:
     """Join consecutive utterances of one speaker by a space, for any number of speakers."""
     runs = groupby(utterances, key=attrgetter("speaker"))
-    return tuple(_joined(speaker, list(run)) for speaker, run in runs)
+    return tuple(_join_run(speaker, list(run)) for speaker, run in runs)
 
 
-def _joined(speaker: str, run: Sequence[Utterance]) -> Utterance:
+def _join_run(speaker: str, run: Sequence[Utterance]) -> Utterance:
     text = " ".join(utterance.text for utterance in run)
     preferred = [utterance for utterance in run if isinstance(utterance, Preferred)]
     if not preferred:
@@ -92,12 +92,12 @@ def open_text(path: str | Path) -> Iterator[TextIO]:
         try:
             yield file
         except UnicodeDecodeError as error:
-            raise DataError("not UTF-8", name, _undecodable_line(path)) from error
+            raise DataError("not UTF-8", name, _find_undecodable_line(path)) from error
         except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
             raise DataError(f"corrupt or truncated: {error}", name) from error
 
 
-def _undecodable_line(path: str | Path) -> int | None:
+def _find_undecodable_line(path: str | Path) -> int | None:
     """Return the first line that is not UTF-8; text files decode in blocks and do not know it."""
     opener = _COMPRESSED.get(Path(path).suffix, open)
     with opener(path, "rt", encoding="utf-8", errors="surrogateescape") as file:

@@ -25,7 +25,7 @@ def _rules(*rules: tuple[str, _Replacement]) -> _Rules:
     return tuple((re.compile(pattern), replacement) for pattern, replacement in rules)
 
 
-def _one_by_one(marks: re.Match[str]) -> str:
+def _separate_marks(marks: re.Match[str]) -> str:
     return " ".join(["", *re.findall(r"\.{2,}|.", marks[0]), ""])
 
 
@@ -57,7 +57,7 @@ _SPLIT = _rules(
     (r"(?i)(?<=[^\W_])'" + _ENDINGS, " ' "),
     (rf"(?i){_BEGINNINGS}'(?={_LETTER})", r"\1 ' "),
     (r"(?<=s)'(?!\w)", " ' "),
-    (r"(?<![.,!?;:…])[.,!?;:…]++(?!\S)", _one_by_one),
+    (r"(?<![.,!?;:…])[.,!?;:…]++(?!\S)", _separate_marks),
     (r"(?<=[$£€¥])(?=\d)|(?<=\d)(?=%)", " "),
 )
 
@@ -71,7 +71,7 @@ def detokenise(text: str) -> str:
     The space that is missing after a full stop before a capital ("far.Can") is added.
     """
     # Closing one gap may reveal the next. The loop ends, since no rule undoes another.
-    while (spelt := _closer(text)) != text:
+    while (spelt := _close_up(text)) != text:
         text = spelt
     return text
 
@@ -87,7 +87,7 @@ def _apply(rules: _Rules, text: str) -> str:
     return text
 
 
-def _closer(text: str) -> str:
+def _close_up(text: str) -> str:
     spelt = _apply(_JOIN, " ".join(text.split()))
     return " ".join(map(_restore_space, spelt.split()))
 

@@ -147,7 +147,7 @@ def _best_orders(links: Float64, pull: Float64, top: int) -> tuple[Order, ...]:
     """Search prefixes best first, by the exact score of their best completion."""
     n = len(links)
     gains = np.outer(position_weights(n), pull)
-    completions = _completions(links, gains)
+    completions = _score_completions(links, gains)
     prefixes: list[tuple[float, tuple[int, ...], float]] = [(0.0, (), 0.0)]
     found: list[Order] = []
     while prefixes and len(found) < top:
@@ -163,7 +163,7 @@ def _best_orders(links: Float64, pull: Float64, top: int) -> tuple[Order, ...]:
     return tuple(found)
 
 
-def _completions(links: Float64, gains: Float64) -> Float64:
+def _score_completions(links: Float64, gains: Float64) -> Float64:
     """Return V (2^n, n): the most that the goals of set R (as bits) can add after goal x.
 
     V[R, x] = max_{y in R} links[x, y] + gains[n - |R|, y] + V[R without y, y]; n - |R| is the

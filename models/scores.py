@@ -193,7 +193,7 @@ def max_sim(first: Float32, second: Float32, candidates: Float32) -> Float32:
         mean = second.mean(axis=0, dtype=np.float64)
         return np.asarray(candidates @ mean, dtype=np.float32)
     parts: list[Float64] = [np.empty((1, 0))]
-    for block in _blocks(len(second), candidates):
+    for block in _split_blocks(len(second), candidates):
         best, _, weights = _best_pairs(first, second, block)
         parts.append((weights * best).sum(axis=0, keepdims=True))
     return np.asarray(np.concatenate(parts, axis=1)[0], dtype=np.float32)
@@ -210,7 +210,7 @@ def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) 
         return np.asarray(b2 @ candidates.T / len(b2), dtype=np.float32)
     norms = _inverse_norms(b1, b2)
     parts: list[Float64] = [np.empty((len(b2), 0))]
-    for block in _blocks(len(b2), candidates):
+    for block in _split_blocks(len(b2), candidates):
         _, partner, weights = _best_pairs(first, second, block)
         utterance, column = np.indices(partner.shape)
         earlier = np.minimum(utterance, partner)
@@ -306,7 +306,7 @@ def _inverse_norms(first: Float64, second: Float64) -> Float64:
     return inverse
 
 
-def _blocks(n: int, candidates: Float32) -> Iterator[Float32]:
+def _split_blocks(n: int, candidates: Float32) -> Iterator[Float32]:
     """Yield candidates in blocks whose pair scores fit a bounded memory."""
     size = max(1, PAIR_SCORES // n**2)
     for begin in range(0, len(candidates), size):

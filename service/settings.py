@@ -251,7 +251,7 @@ class Settings(Limits):
 
     @field_validator("redis_url")
     @classmethod
-    def _reachable(cls, url: str | None) -> str | None:
+    def _check_url(cls, url: str | None) -> str | None:
         if url and not _REDIS.match(url):
             raise ValueError(
                 "must begin with redis://, rediss:// or unix://, or be "
@@ -260,7 +260,7 @@ class Settings(Limits):
         return url
 
     @model_validator(mode="after")
-    def _safe(self) -> Self:
+    def _check_exposure(self) -> Self:
         if not (self.loopback or self.keyed or self.allow_anonymous):
             raise ValueError(
                 f"other machines can reach host {self.host}, and there are no API keys: set "

@@ -52,9 +52,9 @@ class EightBitLinear(nn.Linear):
         rounded = torch.fake_quantize_per_tensor_affine(
             input / self.smooth, self.step, self.zero, 0, LARGEST_INPUT
         )
-        return functional.linear(rounded, self._rounded(), self.bias)
+        return functional.linear(rounded, self._round_weights(), self.bias)
 
-    def _rounded(self) -> Tensor:
+    def _round_weights(self) -> Tensor:
         """Return the rounded weights for scaled inputs, (n, k)."""
         scaled = self.weight * self.smooth
         steps = scaled.detach().abs().amax(1) / LARGEST_WEIGHT
@@ -66,7 +66,7 @@ class EightBitLinear(nn.Linear):
     @torch.no_grad()
     def round_weights(self) -> None:
         """Give the weights the values that they have in 8 bits, so that float32 computes alike."""
-        self.weight.copy_(self._rounded() / self.smooth)
+        self.weight.copy_(self._round_weights() / self.smooth)
 
 
 def simulate(model: SentenceTransformer, tokens: Iterable[list[int]]) -> None:

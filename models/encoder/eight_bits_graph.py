@@ -74,20 +74,20 @@ class _Rewriter:
         """Return the names of the matrices that a node multiplies its input by, if scaled."""
         if node.op_type not in {"MatMul", "Attention"}:
             return []
-        matrices = self._stored(node.input[1])
+        matrices = self._stored_names(node.input[1])
         return matrices if all(_scale(name, "step") in self._scales for name in matrices) else []
 
-    def _stored(self, name: str) -> list[str]:
+    def _stored_names(self, name: str) -> list[str]:
         """Return the names in the file of weights of what an array consists of."""
         if name in self._weights:
             return [name]
         node = self._made.get(name)
         read = node.input if node and node.op_type in _PASSING else ()
-        return [matrix for other in read for matrix in self._stored(other)]
+        return [matrix for other in read for matrix in self._stored_names(other)]
 
     def in_eight_bits(self, node: onnx.NodeProto, matrices: list[str]) -> Iterator[onnx.NodeProto]:
         """Yield the nodes that replace a product."""
-        to = yield from self._rounded(node, matrices)
+        to = yield from self._round_product(node, matrices)
         if node.op_type == "MatMul":
             yield make_node("MatMulIntegerToFloat", to, node.output, domain=_MICROSOFT)
             return
@@ -96,7 +96,7 @@ class _Rewriter:
         read = [to.inputs, to.weights, bias, to.step, to.steps, _MASK_INT32, to.zero, to.zeros]
         yield make_node("QAttention", read, node.output, domain=_MICROSOFT, num_heads=heads)
 
-    def _rounded(
+    def _round_product(
         self, node: onnx.NodeProto, matrices: list[str]
     ) -> Generator[onnx.NodeProto, None, _Arguments]:
         """Yield the nodes that round the input of a product and its matrices."""

@@ -174,7 +174,7 @@ def _refer(graph: onnx.GraphProto, file: Path) -> None:
 
     ONNX Runtime casts and transposes them once, when it loads the graph.
     """
-    stored = dict(_stored(file))
+    stored = dict(_read_stored(file))
     arrays: dict[str, onnx.TensorProto] = {}
     nodes: list[onnx.NodeProto] = []
     for array in graph.initializer:
@@ -194,7 +194,7 @@ def _refer(graph: onnx.GraphProto, file: Path) -> None:
         getattr(graph, field).extend(values)
 
 
-def _stored(file: Path) -> Iterator[tuple[bytes, _Stored]]:
+def _read_stored(file: Path) -> Iterator[tuple[bytes, _Stored]]:
     """Yield the tensors of a file of safetensors by their numbers in float32."""
     content = file.read_bytes()
     begin = 8 + int.from_bytes(content[:8], "little")

@@ -141,7 +141,7 @@ def krippendorff_alpha(ratings: Float64, level: Level) -> float | None:
     others = counts.sum(axis=1, keepdims=True) - 1
     coincidences = counts.T @ (counts / others) - np.diag((counts / others).sum(axis=0))
     totals = coincidences.sum(axis=0)
-    apart = _apart(totals, level)
+    apart = _squared_distances(totals, level)
     expected = (np.outer(totals, totals) * apart).sum()
     if not expected:
         return None
@@ -205,7 +205,7 @@ def _answer(record: Record) -> Answer:
     return Answer((first, second, third), best, worst, record.text("annotator"))
 
 
-def _apart(totals: Float64, level: Level) -> Float64:
+def _squared_distances(totals: Float64, level: Level) -> Float64:
     """Return the squared distances (V, V) between values that occur `totals` (V,) times."""
     if level == "nominal":
         return 1 - np.eye(len(totals))

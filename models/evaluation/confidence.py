@@ -136,8 +136,8 @@ class Searches:
 
     def draw(self, size: int, without: list[int], rng: np.random.Generator) -> Indices:
         """Draw `size` indices of the pool, or all, except some; the dialogues' own come first."""
-        own = _some(self.own, size + len(without), rng)
-        more = _some(len(self.vectors) - self.own, size + len(without) - len(own), rng)
+        own = _draw_indices(self.own, size + len(without), rng)
+        more = _draw_indices(len(self.vectors) - self.own, size + len(without) - len(own), rng)
         indices = np.concatenate([own, self.own + more])
         return indices[~np.isin(indices, without)][:size]
 
@@ -152,7 +152,7 @@ class Bank:
     @classmethod
     def of(cls, encoder: UtteranceEncoder, texts: Iterable[str], most: int) -> Self:
         """Encode at most `most` of the texts, drawn at random; always the same ones."""
-        drawn = _shuffled(set(texts), np.random.default_rng(0))[: max(most, 0)]
+        drawn = _shuffle(set(texts), np.random.default_rng(0))[: max(most, 0)]
         return cls(tuple(drawn), encoder.encode(drawn, Role.AFTER))
 
 
@@ -182,7 +182,7 @@ def make_searches(
         raise TurnwiseError("no dialogue has two utterances")
     of_contexts = {said.text for c in drawn for said in (*c.utterances, c.target)}
     others = texts_of(dialogues) - of_contexts
-    split = split_of(drawn, [*sorted(of_contexts), *_shuffled(others, rng)[:largest]])
+    split = split_of(drawn, [*sorted(of_contexts), *_shuffle(others, rng)[:largest]])
     encoded = encode_split(encoder, split)
     queries = [
         encoder.aggregation.query(first, second)
@@ -248,7 +248,7 @@ def evaluate_confidence(
     most = max(sizes)
     # A pool leaves out the texts of a context and its reply.
     needed = most - len(own) + max((len(each.utterances) for each in dialogues), default=0)
-    calibrations = {label: _calibration_of(label, model) for label, model in models.items()}
+    calibrations = {label: _require_calibration(label, model) for label, model in models.items()}
     for label, model in models.items():
         bank = Bank.of(model, {*more} - own, needed)
         searches = make_searches(model, dialogues, bank, contexts=contexts, largest=most)
@@ -259,7 +259,7 @@ def evaluate_confidence(
             yield Row(f"{label} · {name}", metrics, ms)
 
 
-def _calibration_of(label: str, model: UtteranceEncoder) -> Calibration:
+def _require_calibration(label: str, model: UtteranceEncoder) -> Calibration:
     if model.calibration is None:
         raise ModelError(f"model '{label}' has no calibration: its card names none")
     return model.calibration
@@ -313,11 +313,11 @@ def _features(scores: Float64, norm: float, utterances: int) -> Float64:
     return features(first, second, spread, norm, utterances)
 
 
-def _some(count: int, wanted: int, rng: np.random.Generator) -> Indices:
+def _draw_indices(count: int, wanted: int, rng: np.random.Generator) -> Indices:
     """Draw `wanted` of the indices 0 to count - 1, or all of them, in random order."""
     return rng.choice(count, min(wanted, count), replace=False)
 
 
-def _shuffled(texts: Collection[str], rng: np.random.Generator) -> list[str]:
+def _shuffle(texts: Collection[str], rng: np.random.Generator) -> list[str]:
     ordered = sorted(texts)  # a set has another order in each process
     return [ordered[index] for index in rng.permutation(len(ordered))]

@@ -164,7 +164,9 @@ class LanguageModel:
         """
         texts = list(zip(prompts, answers, strict=True))
         tokens = [self._tokens(f"{prompt} {answer}") for prompt, answer in texts]
-        known = [_common(self._tokens(p), t) for (p, _), t in zip(texts, tokens, strict=True)]
+        known = [
+            _common_length(self._tokens(p), t) for (p, _), t in zip(texts, tokens, strict=True)
+        ]
         lengths = [len(ids) - start for ids, start in zip(tokens, known, strict=True)]
         likelihoods = np.empty(len(texts))
         for indices in batches([min(len(ids), self._room) for ids in tokens], LIKELIHOOD_TOKENS):
@@ -213,7 +215,7 @@ def prompt(said: Context, language: Language, *, with_context: bool = True) -> s
     return opening + lines + closing.format(speaker=names[said.target.speaker])
 
 
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
+def _common_length(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the common start of two sequences."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -132,7 +132,7 @@ def evaluate_long_term(
     for system, choice in _systems(encoders, goal_sets, split):
         indices = np.arange(choice.candidates)
         scores = system.scores(np.arange(len(goal_sets)), indices)
-        metrics = _by_setting(choice.metrics, scores, goal_sets)
+        metrics = _measure_by_setting(choice.metrics, scores, goal_sets)
         outcomes = Outcomes(_of_first(scores).expected, settings, dialogues, choice.candidates)
         ms = example_ms(system, [indices] * len(goal_sets))
         result.append(Row(system.name, metrics, ms, outcomes))
@@ -142,7 +142,7 @@ def evaluate_long_term(
 def long_term_average_rank(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> float:
     """Return the average rank of the true order by the chain, mean over settings."""
     scores = np.stack([_order_scores(links) for links in _links(encoder, goal_sets)])
-    return _by_setting(order_metrics, scores, goal_sets)["average_rank"]
+    return _measure_by_setting(order_metrics, scores, goal_sets)["average_rank"]
 
 
 def order_metrics(scores: Scores) -> Metrics:
@@ -199,7 +199,7 @@ def _systems(
         yield precomputed(name, scores), choice
     yield from _lexical(goal_sets, split)
     for label, encoder in encoders.items():
-        yield from _encoded(label, encoder, goal_sets, split)
+        yield from _encoded_systems(label, encoder, goal_sets, split)
 
 
 def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> Iterator[tuple[System, _Choice]]:
@@ -216,10 +216,10 @@ def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> Iterator[tuple[Syste
 
     pulls = precomputed("", goal_pulls(bm25, split), pull)
     links = [link(n) for n in range(len(goal_sets))]
-    return _planned("BM25", links, link, [pulls], lambda _: None)
+    return _planning_systems("BM25", links, link, [pulls], lambda _: None)
 
 
-def _encoded(
+def _encoded_systems(
     label: str, encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet], split: Split
 ) -> Iterator[tuple[System, _Choice]]:
     encoded = encode_split(encoder, split)
@@ -231,7 +231,7 @@ def _encoded(
         )
         for system in [pull_system(encoded), *linear_systems(encoded), *other_systems(encoded)]
     ]
-    return _planned(
+    return _planning_systems(
         label,
         _links(encoder, goal_sets),
         lambda n: VectorTable(encoder, _chain_inputs(goal_sets[n])),
@@ -254,7 +254,7 @@ def _encode_turn(
         system.work(GOALS * n + new)
 
 
-def _planned(
+def _planning_systems(
     label: str,
     links: Sequence[Float32],
     encode_links: Callable[[int], object],
@@ -303,7 +303,7 @@ def _order_scores(links: Float32, pull: Scores | None = None) -> Scores:
     return np.round(scores, _DECIMALS).astype(np.float32)
 
 
-def _by_setting(
+def _measure_by_setting(
     metrics: Callable[[Scores], Metrics], scores: Scores, goal_sets: Sequence[GoalSet]
 ) -> Metrics:
     settings = [goals.setting for goals in goal_sets]

@@ -87,7 +87,7 @@ def ranks(scores: Scores, true: Indices) -> Ranks:
         scores: (n, C), higher is better.
         true: (n,) column of the true candidate in each row.
     """
-    scores = _comparable(scores)
+    scores = _replace_nan(scores)
     of_true = np.take_along_axis(scores, true[:, None], axis=1)
     better = np.count_nonzero(scores > of_true, axis=1)
     tied = np.count_nonzero(scores == of_true, axis=1)
@@ -183,7 +183,7 @@ def ranking_metrics(scores: Scores, relevant: Mask, name: str | None = None) -> 
     Returns:
         The values of `r_2@1`, `r_10@1`, ..., `map`, `mrr` and `p@1`; no R_n@k with k ≥ n.
     """
-    ties = list(_ties(_comparable(scores), relevant))
+    ties = list(_group_ties(_replace_nan(scores), relevant))
     n = len(scores)
     right = int(relevant.sum())
     wrong = n - right
@@ -228,7 +228,7 @@ def spans(lengths: Indices) -> dict[str, Mask]:
         A mask (n,) for each of `turns=1`, `turns=3-4`, ...
     """
     inside = {
-        _span(first, last): (lengths >= first)
+        _name_span(first, last): (lengths >= first)
         & (lengths <= (lengths.max() if last is None else last))
         for first, last in SPANS
     }
@@ -259,7 +259,7 @@ def calibration_error(confidence: Float64, right: Mask) -> float:
     """
     order = np.argsort(confidence)
     parts = np.array_split(order, min(BINS, len(order)))
-    shares = _expected(confidence, right)
+    shares = _expected_shares(confidence, right)
     apart = [len(part) * abs(confidence[part].mean() - shares[part].mean()) for part in parts]
     return float(sum(apart) / len(order))
 
@@ -275,7 +275,7 @@ def auroc(scores: Scores, right: Mask) -> float | None:
     wrong = len(right) - count
     if not count or not wrong:
         return None
-    ranks = rankdata(_comparable(scores))
+    ranks = rankdata(_replace_nan(scores))
     return float((ranks[right].sum() - count * (count + 1) / 2) / (count * wrong))
 
 
@@ -286,11 +286,11 @@ def risks(confidence: Float64, right: Mask) -> Float64:
     is the area under it.
     """
     order = np.argsort(-confidence)
-    wrong = 1 - _expected(confidence, right)[order]
+    wrong = 1 - _expected_shares(confidence, right)[order]
     return np.asarray(np.cumsum(wrong) / np.arange(1, len(wrong) + 1))
 
 
-def _expected(confidence: Float64, right: Mask) -> Float64:
+def _expected_shares(confidence: Float64, right: Mask) -> Float64:
     """Return the share (n,) of right ones among the answers of the same confidence."""
     _, group = np.unique(confidence, return_inverse=True)
     shares = np.bincount(group, right) / np.bincount(group)
@@ -313,7 +313,7 @@ def median_ms(work: Callable[[int], object], count: int) -> float:
     return float(np.median(seconds)) * 1000
 
 
-def _comparable(scores: Scores) -> Scores:
+def _replace_nan(scores: Scores) -> Scores:
     """Return scores with NaN as the lowest."""
     return np.where(np.isnan(scores), -np.inf, scores)
 
@@ -323,7 +323,7 @@ def _share_within(before: Float64 | int, size: Float64 | int, k: int) -> Float64
     return np.asarray(np.clip(k - before, 0, size) / size)
 
 
-def _ties(scores: Scores, relevant: Mask) -> Iterator[Tie]:
+def _group_ties(scores: Scores, relevant: Mask) -> Iterator[Tie]:
     """Yield the groups of equal score, the best first."""
     before = found = 0
     for score in np.unique(scores)[::-1]:
@@ -335,7 +335,7 @@ def _ties(scores: Scores, relevant: Mask) -> Iterator[Tie]:
         found += right
 
 
-def _span(first: int, last: int | None) -> str:
+def _name_span(first: int, last: int | None) -> str:
     if last is None:
         return f"turns={first}+"
     return f"turns={first}" if first == last else f"turns={first}-{last}"

@@ -64,7 +64,7 @@ def evaluate_next_utterance(
 
 def ranks_by_length(system: System, split: Split) -> Metrics:
     """Return the retrieval metrics, mean over lengths and `METRIC/h=LENGTH`."""
-    return _by_length(_ranks_among_length(system, split), split)
+    return _measure_by_length(_ranks_among_length(system, split), split)
 
 
 def ranks_in_full_pool(system: System, split: Split) -> Metrics:
@@ -77,7 +77,7 @@ def ranks_in_full_pool(system: System, split: Split) -> Metrics:
 
 def _row(name: str, system: System, split: Split) -> Row:
     of_true = _ranks_among_length(system, split)
-    metrics = _by_length(of_true, split) | ranks_in_full_pool(system, split)
+    metrics = _measure_by_length(of_true, split) | ranks_in_full_pool(system, split)
     outcomes = Outcomes(of_true.expected, split.lengths.astype(str), split.dialogues)
     return Row(name, metrics, turn_ms(system, split, TIMED_CANDIDATES), outcomes)
 
@@ -92,7 +92,7 @@ def _ranks_among_length(system: System, split: Split) -> Ranks:
     return of_true[np.argsort(np.concatenate(groups))]
 
 
-def _by_length(of_true: Ranks, split: Split) -> Metrics:
+def _measure_by_length(of_true: Ranks, split: Split) -> Metrics:
     lengths, counts = np.unique(split.lengths, return_counts=True)
     return average_settings(
         {

@@ -210,7 +210,8 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[System]:
 def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
     """Warn of texts that are longer than a model reads."""
     whole = (
-        (" ".join(each.texts), f'{where}, field "context"') for each, _, where in _located(data)
+        (" ".join(each.texts), f'{where}, field "context"')
+        for each, _, where in _locate_contexts(data)
     )
     readers = {n: m for n, m in models.items() if not isinstance(m, CrossEncoder)}
     warn_of_truncation(readers, _texts(data), whole)
@@ -255,7 +256,7 @@ def build_ranking(dialogues: Sequence[Dialogue], how: Building) -> Iterator[Rank
     proposals = _proposals(dialogues, how, generator)
     for dialogue, length in draw_replies(dialogues, how):
         reply = dialogue.utterances[length]
-        wrong = _wrong(dialogue, length, how, proposals)
+        wrong = _draw_wrong(dialogue, length, how, proposals)
         order = generator.permutation(len(wrong) + 1)
         texts = [reply.text, *wrong]
         yield RankingExample(
@@ -302,18 +303,18 @@ def _example(record: Record) -> RankingExample:
 
 
 def _texts(data: RankingSet) -> Iterator[tuple[str, str]]:
-    for context, candidates, where in _located(data):
+    for context, candidates, where in _locate_contexts(data):
         yield from ((text, f'{where}, field "context"') for text in context.texts)
         yield from ((text, f'{where}, field "candidates"') for text in candidates)
 
 
 def _pairs(model: CrossEncoder, data: RankingSet) -> Iterator[tuple[tuple[str, str], str]]:
-    for context, candidates, where in _located(data):
+    for context, candidates, where in _locate_contexts(data):
         said = context.texts
         yield from ((model.pair(said, text), f'{where}, field "candidates"') for text in candidates)
 
 
-def _located(data: RankingSet) -> Iterator[tuple[Context, list[str], str]]:
+def _locate_contexts(data: RankingSet) -> Iterator[tuple[Context, list[str], str]]:
     """Yield each context, its candidates' texts, and their file and line."""
     pool = data.split.pool
     for context, indices, where in zip(
@@ -373,7 +374,7 @@ def _best_matches(texts: Sequence[str], count: int) -> Propose:
     return propose
 
 
-def _wrong(
+def _draw_wrong(
     dialogue: Dialogue, length: int, how: Building, proposals: Mapping[Negatives, Propose]
 ) -> list[str]:
     """Return wrong candidates: its part from each source, and the rest from `random`."""

@@ -147,7 +147,7 @@ class Report:
         means = [name for name in names if not name.startswith(FULL_POOL)]
         note = NOTE if any(row.outcomes for row in self.rows) else ""
         table = replace(self._table(self.layout.overall, means, self.rows), note=note)
-        tables = [self._timed(table)]
+        tables = [self._add_times(table)]
         if full_pool:
             tables.append(self._table("Full pool", full_pool, self.rows))
         return tables
@@ -160,7 +160,9 @@ class Report:
             if slash:
                 by_metric.setdefault(metric, []).append(name)
         return [
-            self._table(_words(metric), names, [row for row in self.rows if metric in row.metrics])
+            self._table(
+                _metric_words(metric), names, [row for row in self.rows if metric in row.metrics]
+            )
             for metric, names in by_metric.items()
         ]
 
@@ -205,7 +207,7 @@ class Report:
                 index = names.index(name) + 1
         return names
 
-    def _timed(self, table: Table) -> Table:
+    def _add_times(self, table: Table) -> Table:
         """Add the milliseconds of a context, unless the metrics hold times."""
         if any(name.startswith(TIMES) for name in self.names()):
             return table
@@ -214,7 +216,7 @@ class Report:
         return replace(table, columns=(*table.columns, "ms per context"), rows=timed)
 
     def _table(self, title: str, names: list[str], rows: Sequence[Row]) -> Table:
-        columns = tuple(_words(name.partition("/")[2] or name) for name in names)
+        columns = tuple(_metric_words(name.partition("/")[2] or name) for name in names)
         lines = tuple((row.system, *(self._cell(row, name) for name in names)) for row in rows)
         return Table(title, ("system", *columns), lines)
 
@@ -307,7 +309,7 @@ def draw_heat_map(similarity: Float32, texts: Sequence[str], path: Path) -> None
     figure = Figure(figsize=(side + 1, side), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(similarity, cmap="viridis")
-    labels = [f"{index + 1}  {_short(texts[index])}" for index in named]
+    labels = [f"{index + 1}  {_shorten_label(texts[index])}" for index in named]
     axes.set_yticks(named, labels, fontsize=8)
     axes.set_xticks(named, [str(index + 1) for index in named], fontsize=8)
     axes.set(ylabel="context up to this utterance", xlabel="response")
@@ -319,7 +321,7 @@ def draw_heat_map(similarity: Float32, texts: Sequence[str], path: Path) -> None
         figure.savefig(path, dpi=120)
 
 
-def _short(text: str) -> str:
+def _shorten_label(text: str) -> str:
     return literal(text if len(text) <= _LABEL else text[: _LABEL - 1] + "…")
 
 
@@ -335,6 +337,6 @@ def _number(name: str, value: float | None) -> str:
     return f"{value:.2f}" if "average_rank" in name or name.startswith(TIMES) else f"{value:.3f}"
 
 
-def _words(metric: str) -> str:
+def _metric_words(metric: str) -> str:
     name = metric.removeprefix(FULL_POOL)
     return name if "@" in name else name.replace("_", " ")

@@ -363,7 +363,7 @@ class _Embedding(NamedTuple):
 
 def _embeddings(model: UtteranceEncoder | PairwiseModel) -> list[_Embedding]:
     if isinstance(model, PairwiseModel):
-        return _three(
+        return _three_embeddings(
             lambda said: model.encode_responses(_targets(said)),
             lambda said: model.encode_contexts([[item.target.text] for item in said]),
             lambda said: model.encode_contexts([_with_target(item) for item in said]),
@@ -377,14 +377,16 @@ def _embeddings(model: UtteranceEncoder | PairwiseModel) -> list[_Embedding]:
                 reads_context=True,
             ),
         ]
-    return _three(
+    return _three_embeddings(
         lambda said: model.encode(_targets(said), Role.AFTER),
         lambda said: model.encode(_targets(said), Role.SECOND, Relation.OTHER),
         lambda said: _in_context(model, said),
     )
 
 
-def _three(as_candidate: Embed, as_utterance: Embed, in_context: Embed) -> list[_Embedding]:
+def _three_embeddings(
+    as_candidate: Embed, as_utterance: Embed, in_context: Embed
+) -> list[_Embedding]:
     return [
         _Embedding("as candidates", as_candidate),
         _Embedding("as utterances", as_utterance),
@@ -396,7 +398,7 @@ def _in_context(encoder: UtteranceEncoder, said: Sequence[Context]) -> Float32:
     paired = encoder.kind.paired
     mix = row if paired else _mean
     role = Role.FIRST if paired else Role.SECOND
-    before = [context_inputs(item.utterances, role, _answerer(item)) for item in said]
+    before = [context_inputs(item.utterances, role, _who_answers(item)) for item in said]
     own = [RoleText(item.target.text, Role.SECOND, Relation.OTHER) for item in said]
     table = VectorTable(encoder, [*own, *(item for inputs in before for item in inputs)])
     mixed = [mix(table[inputs], new) for inputs, new in zip(before, table[own], strict=True)]
@@ -426,7 +428,7 @@ def _unit(vectors: Float32) -> Float32:
     return unit
 
 
-def _answerer(said: Context) -> str:
+def _who_answers(said: Context) -> str:
     """Return who answers the target: the speaker of the last utterance, or anybody else."""
     return said.utterances[-1].speaker if said.utterances else f"not {said.target.speaker}"
 

@@ -163,10 +163,13 @@ def linear_systems(encoded: EncodedSplit) -> list[System]:
     - single: the mean of the context and the last utterance alone.
     """
     if encoded.encoder.kind.paired:
-        return [_summed(encoded, "bi-encoder"), *_row_systems(encoded, [None, 1, 2, 3, 4])]
+        return [_sum_system(encoded, "bi-encoder"), *_row_systems(encoded, [None, 1, 2, 3, 4])]
     if encoded.encoder.kind is EncoderKind.SINGLE:
-        return [_summed(encoded, "mean of the context"), _last(encoded, "last utterance")]
-    return [_summed(encoded, "CCL"), _last(encoded, "CCL, last utterance")]
+        return [
+            _sum_system(encoded, "mean of the context"),
+            _last_system(encoded, "last utterance"),
+        ]
+    return [_sum_system(encoded, "CCL"), _last_system(encoded, "CCL, last utterance")]
 
 
 def other_systems(encoded: EncodedSplit) -> list[System]:
@@ -243,7 +246,7 @@ def encode_from_left(encoder: UtteranceEncoder, texts: Sequence[str]) -> Float32
         tokenizer.truncation_side = side
 
 
-def _summed(encoded: EncodedSplit, name: str) -> System:
+def _sum_system(encoded: EncodedSplit, name: str) -> System:
     queries = np.stack([second.sum(axis=0) for second in encoded.second])
     encode = _encode_last(encoded, Role.SECOND)
 
@@ -254,7 +257,7 @@ def _summed(encoded: EncodedSplit, name: str) -> System:
     return linear(name, queries, encoded.vectors, turn)
 
 
-def _last(encoded: EncodedSplit, name: str) -> System:
+def _last_system(encoded: EncodedSplit, name: str) -> System:
     queries = np.stack([second[-1] for second in encoded.second])
     return linear(name, queries, encoded.vectors, _encode_last(encoded, Role.SECOND))
 

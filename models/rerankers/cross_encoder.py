@@ -158,7 +158,7 @@ class CrossEncoder:
         for each in encoded.encodings:
             tokens = PairTokens(each.ids, each.type_ids)
             if limit is not None and len(tokens) > limit:
-                kept = _kept(each.sequence_ids, limit)
+                kept = _keep_pieces(each.sequence_ids, limit)
                 tokens = PairTokens([each.ids[p] for p in kept], [each.type_ids[p] for p in kept])
             found.append(tokens)
         return found
@@ -208,7 +208,7 @@ class _Logits(torch.nn.Module):
         return logits[:, 1:] - logits[:, :1] if logits.shape[1] == 2 else logits
 
 
-def _kept(sequences: Sequence[int | None], limit: int) -> list[int]:
+def _keep_pieces(sequences: Sequence[int | None], limit: int) -> list[int]:
     """Return the indices of the word pieces to keep.
 
     Args:

@@ -60,7 +60,7 @@ def native_precision() -> TrainingPrecision:
     return "bfloat16" if native else "float32"
 
 
-def _not_one(value: int) -> int:
+def _is_not_one(value: int) -> int:
     if value == 1:
         raise ValueError("must be 0, or 2 or more")
     return value
@@ -214,18 +214,18 @@ class EncoderConfig(RunConfig):
     keeps what the base knows outside the training domains."""
     aggregation: Aggregation = Aggregation()
     """The aggregation that the model's card will recommend."""
-    calibration_pool: Annotated[NonNegativeInt, AfterValidator(_not_one)] = 20_000
+    calibration_pool: Annotated[NonNegativeInt, AfterValidator(_is_not_one)] = 20_000
     """Candidates of the largest pool on which the confidence is fitted after the last step, on the
     validation dialogues; 0 fits none."""
     answers: Answers = Answers()
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if problem := next(self._contradictions(), None):
+    def _check_consistent(self) -> Self:
+        if problem := next(self._find_contradictions(), None):
             raise ValueError(problem)
         return self
 
-    def _contradictions(self) -> Iterator[str]:
+    def _find_contradictions(self) -> Iterator[str]:
         weigh = self.objectives
         window = weigh.window
         curved = any((weigh.ccl, weigh.c3l, weigh.reach, weigh.order))
@@ -318,7 +318,7 @@ class IoIConfig(RunConfig):
     """Examples in a step, half of them true."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_consistent(self) -> Self:
         if len(set(self.network.matrices)) < len(self.network.matrices):
             raise ValueError("network.matrices: has the same number twice")
         if self.batch % 2:

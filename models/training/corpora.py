@@ -93,7 +93,7 @@ def read_source(
             are skipped or validate.
     """
     nothing = True
-    for dialogue in islice(_listed_left_out(source, find), source.skip, None):
+    for dialogue in islice(_list_left_out(source, find), source.skip, None):
         if dialogue.utterances not in validating:
             nothing = False
             yield dialogue
@@ -104,7 +104,7 @@ def read_source(
         raise DataError(what, str(find(source.path)))
 
 
-def _listed_left_out(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
+def _list_left_out(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
     """Yield a corpus's dialogues without those that its list leaves out."""
     file = find(source.path)
     if not source.leave_out:
@@ -155,7 +155,7 @@ def validation_dialogues(
         DataError: A file is malformed, or no dialogue of it is long enough.
     """
     files = {
-        path: _drawn(list(read_dialogues(find(path))), validation.dialogues)
+        path: _draw_dialogues(list(read_dialogues(find(path))), validation.dialogues)
         for path in validation.paths
     }
     for path, dialogues in files.items():
@@ -170,7 +170,7 @@ def validation_utterances(validation: Validation, find: Find) -> Validating:
     return frozenset(d.utterances for d in chain.from_iterable(files.values()))
 
 
-def _drawn(dialogues: list[Dialogue], number: int) -> list[Dialogue]:
+def _draw_dialogues(dialogues: list[Dialogue], number: int) -> list[Dialogue]:
     size = min(number, len(dialogues))
     indices = np.random.default_rng(0).choice(len(dialogues), size, replace=False)
     return [dialogues[index] for index in sorted(indices)]

@@ -51,14 +51,14 @@ class Chat:
             if word.startswith("/"):
                 self._COMMANDS.get(word, Chat._help)(self, rest.strip())
             elif self.speaker == USER:
-                self._user_says(line.strip())
+                self._say_as_user(line.strip())
             else:
-                self._bot_says(line.strip())
+                self._say_as_bot(line.strip())
         except ProblemError as error:
             self._note(str(error))
         return True
 
-    def _user_says(self, text: str) -> None:
+    def _say_as_user(self, text: str) -> None:
         if not text:
             return
         answer = self._session.turn(
@@ -70,9 +70,9 @@ class Chat:
         else:
             self._offer(answer.candidates)
 
-    def _bot_says(self, line: str) -> None:
+    def _say_as_bot(self, line: str) -> None:
         if line.isdecimal() or not line:
-            if (choice := self._choice(line or "1")) is None:
+            if (choice := self._find_choice(line or "1")) is None:
                 return
             line = choice.text
             self._note(f"{BOT}: {line}")
@@ -119,7 +119,7 @@ class Chat:
             self._rank()
 
     def _explain(self, number: str) -> None:
-        if (choice := self._choice(number)) is None:
+        if (choice := self._find_choice(number)) is None:
             return
         ranking = self._ranking(explain=True)
         parts = next((one.contributions for one in ranking if one.text == choice.text), None)
@@ -142,7 +142,7 @@ class Chat:
     def _help(self, _: str) -> None:
         self._console.print(HELP, markup=False, highlight=False)
 
-    def _choice(self, number: str) -> Selected | Ranked | None:
+    def _find_choice(self, number: str) -> Selected | Ranked | None:
         if number.isdecimal() and 0 < int(number) <= len(self._choices):
             return self._choices[int(number) - 1]
         self._note(f"there is no candidate {number}" if self._choices else "no candidates yet")

@@ -63,18 +63,18 @@ class AsyncClient(Connected[httpx.AsyncClient], ServiceOperations, AsyncSender):
         """Send a call, with retries, and return its answer."""
 
         async def attempt(attempts: Attempts) -> T:
-            with self._reached():
+            with self._translate_errors():
                 response = await self._http.send(call.request(self._http, attempts.timeout))
             return call.read(response, again=attempts.again)
 
-        return await self._retried(attempt, self._attempts(repeatable=call.repeatable))
+        return await self._retry(attempt, self._attempts(repeatable=call.repeatable))
 
     async def upload(self, upload: Upload) -> Edited:
         """Send candidates and return when the service has encoded them."""
 
         async def attempt(attempts: Attempts) -> Edited:
             request = upload.request(self._http, upload.async_chunks(), attempts.timeout)
-            with self._reached():
+            with self._translate_errors():
                 async with aclosing(await self._http.send(request, stream=True)) as response:
                     if not response.is_success:
                         await response.aread()
@@ -86,9 +86,9 @@ class AsyncClient(Connected[httpx.AsyncClient], ServiceOperations, AsyncSender):
 
         if upload.large:
             upload.check(await self.version())
-        return await self._retried(attempt, self._attempts())
+        return await self._retry(attempt, self._attempts())
 
-    async def _retried(self, attempt: Callable[[Attempts], Awaitable[T]], attempts: Attempts) -> T:
+    async def _retry(self, attempt: Callable[[Attempts], Awaitable[T]], attempts: Attempts) -> T:
         while True:
             try:
                 return await attempt(attempts)

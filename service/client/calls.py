@@ -161,10 +161,10 @@ class operation(Generic[S, P, T]):  # noqa: N801 - a decorator
 
 def path(*names: str) -> str:
     """Return the path of names, with every character escaped that a path may not hold."""
-    return "".join("/" + _segment(name) for name in names)
+    return "".join("/" + _quote_segment(name) for name in names)
 
 
-def _segment(name: str) -> str:
+def _quote_segment(name: str) -> str:
     if not name.strip("."):  # `.` and `..` would be resolved as parts of the path
         return name.replace(".", "%2E")
     return quote(name, safe="", errors="surrogatepass")  # the service rejects lone surrogates

@@ -44,7 +44,7 @@ class Connected(Generic[H]):
         self._deadline: float = deadline
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         headers |= {"Turnwise-Namespace": namespace} if namespace else {}
-        with self._reached():
+        with self._translate_errors():
             # A proxy cannot reach this machine's loopback address.
             self._http: H = self._library(
                 base_url=url, headers=headers, trust_env=httpx.URL(url).host not in _LOOPBACK
@@ -55,7 +55,7 @@ class Connected(Generic[H]):
         return Attempts(repeatable=repeatable, timeout=self._timeout, deadline=self._deadline)
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Raise a `ClientError` if no answer comes or the request cannot be sent."""
         try:
             yield

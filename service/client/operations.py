@@ -173,7 +173,9 @@ class ServiceOperations:
             prefix: The beginning of the ids; by default all.
             cursor: The cursor that the page before returned.
         """
-        return Call("GET", "/sessions", SessionsPage, query=_given(prefix=prefix, cursor=cursor))
+        return Call(
+            "GET", "/sessions", SessionsPage, query=_leave_out_none(prefix=prefix, cursor=cursor)
+        )
 
     @operation
     def delete_sessions(
@@ -189,7 +191,7 @@ class ServiceOperations:
             cursor: The cursor that the call before returned.
             learned: Whether the last call also removes what candidates learned from them.
         """
-        query = _given(prefix=prefix, cursor=cursor, learned="true" if learned else None)
+        query = _leave_out_none(prefix=prefix, cursor=cursor, learned="true" if learned else None)
         return Call("DELETE", "/sessions", SessionsDeleted, query=query)
 
     @operation
@@ -358,13 +360,13 @@ class PoolOperations:
     def learned(self, candidate_id: str | None = None) -> Call[LearnedList]:
         """Return what the pool, or one candidate, has learned from feedback, newest first."""
         where = path("pools", self.name, "learned")
-        return Call("GET", where, LearnedList, query=_given(candidate=candidate_id))
+        return Call("GET", where, LearnedList, query=_leave_out_none(candidate=candidate_id))
 
     @operation
     def unlearn(self, candidate_id: str, text: str | None = None) -> Call[Unlearned]:
         """Remove the learned example with a text, or all that a candidate has learned."""
         where = path("pools", self.name, "learned")
-        query = _given(candidate=candidate_id, text=text)
+        query = _leave_out_none(candidate=candidate_id, text=text)
         return Call("DELETE", where, Unlearned, query=query)
 
     @operation
@@ -389,5 +391,5 @@ class PoolOperations:
         return Call("DELETE", path("pools", self.name), type(None), deletes=True)
 
 
-def _given(**query: str | None) -> dict[str, str]:
+def _leave_out_none(**query: str | None) -> dict[str, str]:
     return {name: value for name, value in query.items() if value is not None}

@@ -68,18 +68,21 @@ class Client(Connected[httpx.Client], ServiceOperations, Sender):
         """Send a call, with retries, and return its answer."""
 
         def attempt(attempts: Attempts) -> T:
-            with self._reached():
+            with self._translate_errors():
                 response = self._http.send(call.request(self._http, attempts.timeout))
             return call.read(response, again=attempts.again)
 
-        return self._retried(attempt, self._attempts(repeatable=call.repeatable))
+        return self._retry(attempt, self._attempts(repeatable=call.repeatable))
 
     def upload(self, upload: Upload) -> Edited:
         """Send candidates and return when the service has encoded them."""
 
         def attempt(attempts: Attempts) -> Edited:
             request = upload.request(self._http, upload.chunks(), attempts.timeout)
-            with self._reached(), closing(self._http.send(request, stream=True)) as response:
+            with (
+                self._translate_errors(),
+                closing(self._http.send(request, stream=True)) as response,
+            ):
                 if not response.is_success:
                     response.read()
                     check(response)
@@ -90,9 +93,9 @@ class Client(Connected[httpx.Client], ServiceOperations, Sender):
 
         if upload.large:
             upload.check(self.version())
-        return self._retried(attempt, self._attempts())
+        return self._retry(attempt, self._attempts())
 
-    def _retried(self, attempt: Callable[[Attempts], T], attempts: Attempts) -> T:
+    def _retry(self, attempt: Callable[[Attempts], T], attempts: Attempts) -> T:
         while True:
             try:
                 return attempt(attempts)

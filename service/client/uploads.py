@@ -118,7 +118,7 @@ class Upload:
     def chunks(self) -> Iterator[bytes]:
         """Yield the body, lines of JSON, in chunks of about 64 KB."""
         chunk = bytearray()
-        for candidate in self._all():
+        for candidate in self._read_all():
             chunk += json.dumps(candidate.model_dump(exclude_defaults=True)).encode() + b"\n"
             if len(chunk) >= _CHUNK:
                 yield bytes(chunk)
@@ -158,9 +158,9 @@ class Upload:
     def located(self, error: ProblemError) -> TurnwiseError:
         """Return an error that names the line of the file, if the problem is about a candidate."""
         file = self._candidates
-        return _located(error, file) if isinstance(file, Path) else error
+        return _locate_in_file(error, file) if isinstance(file, Path) else error
 
-    def _all(self) -> Iterator[UploadedCandidate]:
+    def _read_all(self) -> Iterator[UploadedCandidate]:
         if isinstance(self._candidates, Path):
             yield from candidate_lines(self._candidates)
         else:
@@ -212,7 +212,7 @@ class Load:
         while self._sent < self._total or not self._sent:
             batch = list(islice(candidates, BATCH))
             self._sent += len(batch)
-            yield Upload(self._pool, batch, self._heard, add_examples=self._add_examples)
+            yield Upload(self._pool, batch, self._report_progress, add_examples=self._add_examples)
             if not batch:
                 return
 
@@ -231,7 +231,7 @@ class Load:
         """Return the error of the last upload, which also says how many candidates are loaded."""
         located: TurnwiseError = error
         if isinstance(error, ProblemError):
-            located = _located(error, self._file, self._loaded)
+            located = _locate_in_file(error, self._file, self._loaded)
         if self._loaded:
             located.add_note(
                 f"the first {self._loaded} of {self._total} candidates are in pool "
@@ -239,13 +239,13 @@ class Load:
             )
         return located
 
-    def _heard(self, encoded: int, total: int) -> None:
+    def _report_progress(self, encoded: int, total: int) -> None:
         if self._progress:  # a batch has perhaps fewer texts to encode than candidates
             batch = self._sent - self._loaded
             self._progress(self._loaded + batch * encoded // total, self._total)
 
 
-def _located(error: ProblemError, file: Path, skipped: int = 0) -> TurnwiseError:
+def _locate_in_file(error: ProblemError, file: Path, skipped: int = 0) -> TurnwiseError:
     """Return an error that names the line of a file, if the problem is about a candidate.
 
     Args:

@@ -226,7 +226,7 @@ class Batcher:
 
     def add_tokens(self, part: TextSlice, tokens: Sequence[Sized]) -> None:
         """Append the texts of a slice, which are tokenized now."""
-        if line := self._line(part.request):
+        if line := self._line_of(part.request):
             line.tokenizing -= 1
             line.tokenized.extend(
                 TokenizedText(part.request, part.start + n, ids) for n, ids in enumerate(tokens)
@@ -234,7 +234,7 @@ class Batcher:
 
     def drop(self, part: TextSlice) -> None:
         """Drop the texts of a slice, which could not be tokenized."""
-        if line := self._line(part.request):
+        if line := self._line_of(part.request):
             line.tokenizing -= 1
             self._resize(line, -len(part.texts))
 
@@ -311,7 +311,7 @@ class Batcher:
             line.tokenized = deque(text for text in line.tokenized if id(text) not in taken)
             self._resize(line, -size)
 
-    def _line(self, request: EncodingRequest) -> _Line | None:
+    def _line_of(self, request: EncodingRequest) -> _Line | None:
         """Return the line that a request waits in; None if it was cleared."""
         return self._lines.get((request.namespace, request.priority))
 

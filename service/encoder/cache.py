@@ -68,7 +68,7 @@ class CachedEncoder:
         if not self._heads:
             return await self._read(texts, priority, timeout)
         read = [RoleText(item.text, *read_as(item.role)) for item in texts]
-        return await self._by_heads(await self._read(read, priority, timeout), texts)
+        return await self._estimate_by_heads(await self._read(read, priority, timeout), texts)
 
     def knows(self, texts: Sequence[RoleText]) -> bool:
         """Return whether the vectors of all texts are in the cache."""
@@ -88,13 +88,15 @@ class CachedEncoder:
         keys = [_key(f"{item.role} {item.relation}\n{item.text}") for item in items]
         known = self._recall(keys)
         missing = [index for index, key in enumerate(keys) if key not in known]
-        estimated = await self._by_heads(after[missing], [items[index] for index in missing])
+        estimated = await self._estimate_by_heads(
+            after[missing], [items[index] for index in missing]
+        )
         new = {keys[index]: vector.copy() for index, vector in zip(missing, estimated, strict=True)}
         self._remember(new)
         known |= new
         return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)
 
-    async def _by_heads(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
+    async def _estimate_by_heads(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return what `in_roles` does, computed in a thread where it takes long."""
         if sum(item.role is not Role.AFTER for item in items) <= HEADS_AT_ONCE:
             return self.in_roles(vectors, items)

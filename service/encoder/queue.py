@@ -283,11 +283,11 @@ class EncoderQueue:
                 if self._is_over:  # checked after next_work, which may drop the last texts
                     self._wake_all()
                     return None
-                if not self._encoder_wakes.wait(self._patience()):
+                if not self._encoder_wakes.wait(self._idle_seconds()):
                     self._busy_since = time.monotonic()  # the trial may hang as well
                     return []
 
-    def _patience(self) -> float | None:
+    def _idle_seconds(self) -> float | None:
         """Return the seconds after which an idle encoder is tried; None for never."""
         if self._remote:
             return TRY_SECONDS if self._runner.failing else IDLE_SECONDS

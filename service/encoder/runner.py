@@ -48,7 +48,7 @@ class BatchRunner:
 
     def try_model(self) -> None:
         """Run the model on one text, to find out whether it works again."""
-        with suppress(Exception):  # `_forward` counts it
+        with suppress(Exception):  # `_run_batch` counts it
             self._encode_tokens(self._trial)
 
     def run(self, batch: Batch) -> None:
@@ -96,7 +96,7 @@ class BatchRunner:
             "turnwise.batch.tokens": _count_padded(tokens),
         }
         with shared_span("batch", [each.span for each in _requests(batch)], attributes):
-            rows = self._forward(request.model, tokens)
+            rows = self._run_batch(request.model, tokens)
         for text, row in zip(batch, rows, strict=True):
             request = text.request
             request.vectors[text.index] = row
@@ -108,7 +108,7 @@ class BatchRunner:
             if request.encoded == len(request.texts):
                 settle(request, request.vectors)
 
-    def _forward(self, model: Model, tokens: list[Sized]) -> Float32:
+    def _run_batch(self, model: Model, tokens: list[Sized]) -> Float32:
         """Run a batch; the metrics and the health of the encoder do not count a re-ranker's."""
         if model is self._encoder:
             return self._encode_tokens(tokens)

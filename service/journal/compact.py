@@ -42,7 +42,7 @@ def remove_deleted(folders: Iterable[Path]) -> Compacted:
         removed = sum(line in deletions for line, _ in read_lines(file))
         if not removed:
             continue
-        with _unless_written(file) as is_free:
+        with _lock_if_closed(file) as is_free:
             if not is_free:
                 done.busy += 1
                 continue
@@ -54,7 +54,7 @@ def remove_deleted(folders: Iterable[Path]) -> Compacted:
 
 
 @contextmanager
-def _unless_written(file: Path) -> Iterator[bool]:
+def _lock_if_closed(file: Path) -> Iterator[bool]:
     """Yield True if no replica writes the file: a writer locks it until it closes it."""
     with file.open("rb") as opened:
         try:

@@ -67,11 +67,11 @@ def read_conversations(folders: Iterable[Path]) -> Iterator[Conversation]:
         if not isinstance(line, DeletionLine) and line not in deletions:
             sessions[line.namespace, line.session].append(line)
     for (namespace, session), of_session in sessions.items():
-        for part, turns in enumerate(_parts(of_session)):
+        for part, turns in enumerate(_split_at_gaps(of_session)):
             yield Conversation(namespace, session, part, turns)
 
 
-def _parts(lines: Sequence[SessionLine]) -> Iterator[list[JournalTurn]]:
+def _split_at_gaps(lines: Sequence[SessionLine]) -> Iterator[list[JournalTurn]]:
     """Yield the turns that were not undone, split where the session began again or has a gap."""
     turns: list[JournalTurn] = []
     # Feedback has the version of the session that it found.
@@ -81,9 +81,9 @@ def _parts(lines: Sequence[SessionLine]) -> Iterator[list[JournalTurn]]:
                 if turns and (line.turn == 1 or line.turn > turns[-1].line.turn + 1):
                     yield turns
                     turns = []
-                turns = [*_before(line, turns), JournalTurn(line)]
+                turns = [*_turns_before(line, turns), JournalTurn(line)]
             case UndoLine():
-                turns = _before(line, turns)
+                turns = _turns_before(line, turns)
             case FeedbackLine():
                 for turn in turns:
                     if turn.line.turn == line.turn:
@@ -92,7 +92,7 @@ def _parts(lines: Sequence[SessionLine]) -> Iterator[list[JournalTurn]]:
         yield turns
 
 
-def _before(line: TurnLine | UndoLine, turns: list[JournalTurn]) -> list[JournalTurn]:
+def _turns_before(line: TurnLine | UndoLine, turns: list[JournalTurn]) -> list[JournalTurn]:
     return [turn for turn in turns if turn.line.turn < line.turn]
 
 
@@ -101,7 +101,7 @@ def _utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
         line = turn.line
         yield {"speaker": line.speaker, "text": line.text, **learnt}
-        learnt, reply = _learnt(turn)
+        learnt, reply = _training_fields(turn)
         if after and after.line.speaker == line.responder:
             continue
         if reply:
@@ -109,7 +109,7 @@ def _utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
         learnt = {}
 
 
-def _learnt(turn: JournalTurn) -> tuple[dict[str, Any], str | None]:
+def _training_fields(turn: JournalTurn) -> tuple[dict[str, Any], str | None]:
     """Return the fields of the reply to a turn, and the reply if one was chosen."""
     texts = {each.id: each.text for each in turn.line.offered}
     events = [each for each in turn.feedback if each.candidate in texts]

@@ -31,7 +31,7 @@ _shortage = _Shortage()
 
 def is_shortage(error: BaseException) -> bool:
     """Return whether an error, or a cause of it, says that none are left; log it if so."""
-    for cause in _causes(error):
+    for cause in _walk_causes(error):
         if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
             _shortage.report(cause)
             return True
@@ -61,7 +61,7 @@ async def watch_descriptors(seconds: float = _LOG_SECONDS) -> None:
         await asyncio.sleep(seconds)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _walk_causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     while cause is not None:
         yield cause

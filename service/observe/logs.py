@@ -111,7 +111,7 @@ class _Formatter(logging.Formatter):
         super().__init__()
         self._text = text
 
-    def _failure(self, record: logging.LogRecord) -> str | None:
+    def _format_causes(self, record: logging.LogRecord) -> str | None:
         """Return the traces of the record's exception and its causes, causes first."""
         error = record.exc_info[1] if record.exc_info else None
         parts: list[str] = []
@@ -138,7 +138,7 @@ class JsonFormatter(_Formatter):
             "trace_id": trace_id(),
             "namespace": namespace.get(None),
             **extras,
-            "exception": self._failure(record),
+            "exception": self._format_causes(record),
         }
         fields = {name: value for name, value in event.items() if value is not None}
         return json.dumps(fields, default=str, ensure_ascii=False)
@@ -153,5 +153,5 @@ class PlainFormatter(_Formatter):
         loud = record.levelno > logging.INFO
         level = f"{record.levelname.lower()}: " if loud else ""
         return "\n".join(
-            filter(None, (f"{time}  {level}{record.getMessage()}", self._failure(record)))
+            filter(None, (f"{time}  {level}{record.getMessage()}", self._format_causes(record)))
         )

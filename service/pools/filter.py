@@ -103,9 +103,9 @@ class Within(Condition):
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether one value is of the kind of the bounds, and within them."""
-        return any(map(self._holds, values_at(metadata, self.path)))
+        return any(map(self._is_within_bounds, values_at(metadata, self.path)))
 
-    def _holds(self, value: Any) -> bool:  # noqa: ANN401 - any JSON
+    def _is_within_bounds(self, value: Any) -> bool:  # noqa: ANN401 - any JSON
         kind = _kind(value)
         return all(
             kind == _kind(bound) and _COMPARISONS[name](value, bound)
@@ -168,7 +168,9 @@ class _Parser:
             raise InvalidRequest.field("should be an object with at least one field", *loc)
         if depth > _DEEPEST:
             raise InvalidRequest.field(f"is nested more than {_DEEPEST} levels deep", *loc)
-        return _all([self._part(name, value, (*loc, name), depth) for name, value in where.items()])
+        return _all_of(
+            [self._part(name, value, (*loc, name), depth) for name, value in where.items()]
+        )
 
     def _part(self, name: str, value: object, loc: tuple[str | int, ...], depth: int) -> Condition:
         if name not in {"all", "any", "none"}:
@@ -186,17 +188,17 @@ class _Parser:
         if not value:
             raise InvalidRequest.field("should have at least one condition", *loc)
         bounds = {
-            name: self._bound(bound, (*loc, name))
+            name: self._parse_bound(bound, (*loc, name))
             for name, bound in value.items()
             if name in _COMPARISONS
         }
         parts: list[Condition] = [Within(path, bounds)] if bounds else []
         for name, given in value.items():
             if name not in _COMPARISONS:
-                parts.append(self._other(path, name, given, (*loc, name)))
-        return _all(parts)
+                parts.append(self._parse_other(path, name, given, (*loc, name)))
+        return _all_of(parts)
 
-    def _other(
+    def _parse_other(
         self, path: tuple[str, ...], name: str, given: object, loc: tuple[str | int, ...]
     ) -> Condition:
         if name == "exists":
@@ -223,7 +225,7 @@ class _Parser:
         self._count(loc)
         return _finite(value, loc)
 
-    def _bound(self, value: object, loc: tuple[str | int, ...]) -> str | float:
+    def _parse_bound(self, value: object, loc: tuple[str | int, ...]) -> str | float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise InvalidRequest.field("should be a number or a string", *loc)
         self._count(loc)
@@ -235,7 +237,7 @@ class _Parser:
             raise InvalidRequest.field(f"a filter has at most {_MOST} values", *loc)
 
 
-def _all(parts: list[Condition]) -> Condition:
+def _all_of(parts: list[Condition]) -> Condition:
     return parts[0] if len(parts) == 1 else Combined("all", tuple(parts))
 
 

@@ -189,7 +189,7 @@ async def read_clock(redis: Redis) -> int:
     return seconds * 1_000_000 + microseconds
 
 
-async def _limited(redis: Redis, *, cluster: bool) -> list[dict[str, Any]]:
+async def _read_limits(redis: Redis, *, cluster: bool) -> list[dict[str, Any]]:
     """Return the memory of the server, or of each primary of a cluster, if it has a limit."""
     ask: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if cluster else {}
     found = await redis.info("memory", **ask)
@@ -231,7 +231,7 @@ class WriteCheck:
     async def _write(self) -> None:
         """Write a key; raise if Redis is unavailable, full, demoted, or without its disk."""
         with suppress(ResponseError):  # the user may lack the permission
-            servers = await _limited(self.clients[0], cluster=self.cluster)
+            servers = await _read_limits(self.clients[0], cluster=self.cluster)
             ratios = [info["used_memory"] / info["maxmemory"] for info in servers]
             self.metrics.redis_memory_ratio.set(max(ratios, default=0.0))
             policies = {info["maxmemory_policy"] for info in servers} - {"noeviction"}
@@ -239,11 +239,11 @@ class WriteCheck:
             if policies - self._policies:
                 _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))
             self._policies = policies
-        written = [await self._written(redis) for redis in self.clients]
+        written = [await self._can_write(redis) for redis in self.clients]
         if not all(written):
             raise ReadOnlyError("the connections led to a demoted primary")
 
-    async def _written(self, redis: Redis) -> bool:
+    async def _can_write(self, redis: Redis) -> bool:
         try:
             await redis.set(CHECK_KEY, b"", ex=CHECK_KEY_SECONDS)
         except ReadOnlyError:
@@ -269,14 +269,14 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
     The block may set `result` of the outcome to "conflict" or "replayed".
     """
     outcome = _Counted()
-    cancelled = _cancelled()
+    cancelled = _count_cancellations()
     try:
         with span(operation, calls="redis") as traced:
             yield outcome
             traced.set_attribute("turnwise.result", outcome.result)
         # The client uses `asyncio.wait_for`, which before Python 3.12 loses a cancellation that
         # arrives when the awaited command has just ended.
-        if _cancelled() > cancelled:
+        if _count_cancellations() > cancelled:
             raise asyncio.CancelledError  # noqa: TRY301 - counted like other errors
     except BaseException as error:
         outcome.result = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
@@ -285,7 +285,7 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
             raise Unavailable(
                 "this replica has no file descriptors left; try again soon"
             ) from error
-        if cannot := _unavailable(error):
+        if cannot := _describe_failure(error):
             outcome.result = "unavailable"
             raise StateUnavailable(f"Redis {cannot}; try again soon") from error
         raise
@@ -293,7 +293,7 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
         metrics.redis_operations.labels(operation, outcome.result).inc()
 
 
-def _unavailable(error: BaseException) -> str | None:
+def _describe_failure(error: BaseException) -> str | None:
     """Return what Redis cannot do now; None if it is not the reason of the error."""
     if isinstance(error.__cause__, AuthenticationError):
         return "rejects the user or the password of the service"
@@ -317,6 +317,6 @@ def _wrote_to_closed(error: BaseException) -> bool:
     return any(code.co_name == _WRITE and code.co_filename == _CLIENT for code in frames)
 
 
-def _cancelled() -> int:
+def _count_cancellations() -> int:
     task = asyncio.current_task()
     return task.cancelling() if task else 0

@@ -225,7 +225,7 @@ class PrivateRedis:
         self._program = server_program()
         version = _Version.of(self._program)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _locked(self.folder / "redis.lock", self._lock_seconds) as lock:
+        with _open_locked(self.folder / "redis.lock", self._lock_seconds) as lock:
             self._check_writer(version)
             if not self._serves(lock) and not (self._repair() and self._serves(lock)):
                 log = self.folder / "redis.log"
@@ -259,7 +259,7 @@ class PrivateRedis:
         )
         self.pid = self._process.pid
         try:
-            served = self._answers()
+            served = self._wait_for_answer()
         except BaseException:
             self._stop_server()
             raise
@@ -267,7 +267,7 @@ class PrivateRedis:
             self._stop_server()
         return served
 
-    def _answers(self) -> bool:
+    def _wait_for_answer(self) -> bool:
         """Wait for the server's first answer; return False if it exits or never answers."""
         end = time.monotonic() + self._start_seconds
         once = Retry(NoBackoff(), 0)
@@ -334,7 +334,7 @@ class PrivateRedis:
             (self.folder / _FORMER).mkdir(exist_ok=True)
 
 
-def _locked(path: Path, seconds: float) -> IO[str]:
+def _open_locked(path: Path, seconds: float) -> IO[str]:
     """Return a locked file. After it is closed, a child that inherited it still holds the lock."""
     lock = path.open("a+")
     end = time.monotonic() + seconds

@@ -52,12 +52,14 @@ def choose_wordings(
         else:
             rank, score = best[group]
             is_near = scores[index] >= score - NEAR_EQUAL * abs(score)
-            if is_near and _said_at(hits[index], history) < _said_at(hits[chosen[rank]], history):
+            if is_near and _last_said(hits[index], history) < _last_said(
+                hits[chosen[rank]], history
+            ):
                 chosen[rank] = index
     return chosen
 
 
-def _said_at(hit: Hit, history: Mapping[str, int]) -> int:
+def _last_said(hit: Hit, history: Mapping[str, int]) -> int:
     """Return the number of the turn that said a wording last; -1 if none did."""
     by_text = history.get(fold_text(hit.candidate.text), -1)
     return max(by_text, history.get(hit.candidate.id, -1))

@@ -251,10 +251,12 @@ class SessionStore:
             ROWS_KEPT,
             int(encoded),
             idempotency_key,
-            *session.keys(*_lists(_OTHER)),
+            *session.keys(*_list_names(_OTHER)),
         ]
         with redis_errors(self._metrics, "session_read") as outcome:
-            reply = await self._script["read_session"](keys=session.keys(*_parts()), args=wanted)
+            reply = await self._script["read_session"](
+                keys=session.keys(*_key_parts()), args=wanted
+            )
             found = _Read(*reply)
             if found.answer:
                 outcome.result = "replayed"
@@ -289,14 +291,14 @@ class SessionStore:
         version = int(base.version) + 1 if base else ""
         lists: tuple[tuple[int, list[bytes]], ...] = (
             (change.keep_turns, [turn.to_json() for turn in change.turns]),
-            (change.keep_first, _blobs(change.first)),
-            (change.keep_encoded, _blobs(change.encoded)),
+            (change.keep_first, _pack_vectors(change.first)),
+            (change.keep_encoded, _pack_vectors(change.encoded)),
         )
         prefix = base.prefix if base else ""
         offer = change.offer
-        keys = session.keys(*_parts(prefix), FEEDBACK)
+        keys = session.keys(*_key_parts(prefix), FEEDBACK)
         if change.unchanged is not None:
-            keys += session.keys(*_lists("" if prefix else _OTHER), _FORMER)
+            keys += session.keys(*_list_names("" if prefix else _OTHER), _FORMER)
         arguments: list[str | int | bytes] = [
             base.version if base else "",
             version,
@@ -338,7 +340,7 @@ class SessionStore:
             vector: [B1].
         """
         prefix = base.prefix if base else ""
-        keys = session.keys("meta", _lists(prefix)[0])
+        keys = session.keys("meta", _list_names(prefix)[0])
         blob = vector.astype(np.float16).tobytes()
         arguments: list[str | int | bytes] = [prefix, self._fingerprint, epoch, index, blob]
         with redis_errors(self._metrics, "session_fill") as outcome:
@@ -350,7 +352,7 @@ class SessionStore:
     async def delete(self, session: SessionKey) -> int | None:
         """Delete a session; return its last version, 0 if that is lost, None if there was none."""
         with redis_errors(self._metrics, "session_delete"):
-            keys = session.keys(*_parts(), FEEDBACK, *_lists(_OTHER), _FORMER)
+            keys = session.keys(*_key_parts(), FEEDBACK, *_list_names(_OTHER), _FORMER)
             if self._max_sessions is not None:  # first: the session may begin again at once
                 await self._redis.zrem(_live_key(session.namespace), session.id)
             version: bytes | None = await self._script["delete_session"](keys=keys)
@@ -417,13 +419,13 @@ class SessionStore:
             turns=tuple(Turn(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),
             first=self._vectors(left.first),
             encoded=self._vectors(left.encoded),
-            rows=self._kept_rows(left.rows, left.complete),
+            rows=self._unpack_rows(left.rows, left.complete),
             complete=left.complete,
             lost=found.lost,
             expires_at=time() + found.milliseconds / 1000,
         )
 
-    def _kept_rows(self, rows: bytes | None, count: int) -> KeptRows | None:
+    def _unpack_rows(self, rows: bytes | None, count: int) -> KeptRows | None:
         if not count:
             return KeptRows.none(self._dimension, paired=self._paired)
         if rows is None:
@@ -457,11 +459,11 @@ def session_not_found(session: SessionKey) -> SessionNotFound:
     return SessionNotFound(f"there is no session '{session.id}': its first turn creates it")
 
 
-def _parts(prefix: str = "") -> tuple[str, ...]:
-    return ("meta", "posts", *_lists(prefix), "answers")
+def _key_parts(prefix: str = "") -> tuple[str, ...]:
+    return ("meta", "posts", *_list_names(prefix), "answers")
 
 
-def _lists(prefix: str) -> tuple[str, str]:
+def _list_names(prefix: str) -> tuple[str, str]:
     return f"{prefix}first", f"{prefix}second"
 
 
@@ -477,5 +479,5 @@ def _packed_rows(change: Change) -> tuple[bytes, str]:
     return packed, f"{change.epoch}:{change.rows.count}"
 
 
-def _blobs(vectors: Float32) -> list[bytes]:
+def _pack_vectors(vectors: Float32) -> list[bytes]:
     return [vector.tobytes() for vector in vectors.astype(np.float16)]

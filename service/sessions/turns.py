@@ -42,10 +42,12 @@ def join_turns(turns: Iterable[Turn]) -> tuple[Utterance, ...]:
     end of a text that is too long, which is the newest part.
     """
     runs = groupby(turns, key=attrgetter("speaker"))
-    return tuple(Utterance(speaker, _newest([turn.text for turn in run])) for speaker, run in runs)
+    return tuple(
+        Utterance(speaker, _join_newest([turn.text for turn in run])) for speaker, run in runs
+    )
 
 
-def _newest(texts: list[str]) -> str:
+def _join_newest(texts: list[str]) -> str:
     """Join as many of the newest texts as fit into `_MOST_CHARACTERS`."""
     if len(texts) == 1:  # most utterances have one turn
         return texts[0]

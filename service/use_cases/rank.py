@@ -139,7 +139,7 @@ class Ranking:
         )
 
     async def _rank_given(self, asked: _Asked) -> RankAnswer:
-        candidates = self._given(asked)
+        candidates = self._take_given(asked)
         fit = await self._score_given(candidates, asked)
         judged = await self._judge(candidates, fit, asked)
         order = np.argsort(-judged.scores[judged.kept], kind="stable")[: asked.request.top_k]
@@ -206,7 +206,7 @@ class Ranking:
             return self._contexts.without_vectors(context.texts)
         return await self._contexts.encode_pairs(context)
 
-    def _given(self, asked: _Asked) -> Candidates:
+    def _take_given(self, asked: _Asked) -> Candidates:
         given = asked.request.candidates or []
         limit = self._limit(asked)
         if len(given) > limit:
@@ -215,7 +215,7 @@ class Ranking:
                 f"{len(asked.context.utterances)} utterances takes at most {limit} candidates",
                 "candidates",
             )
-        whole = [each if isinstance(each, GivenCandidate) else _unnamed(each) for each in given]
+        whole = [each if isinstance(each, GivenCandidate) else _as_given(each) for each in given]
         return Candidates(
             [each.id for each in whole],
             [each.text for each in whole],
@@ -297,9 +297,9 @@ class _Judged:
 
     def ranking(self, indices: list[int]) -> list[Ranked]:
         """Return the candidates at these indices as values of the wire."""
-        return [self._ranked(index) for index in indices]
+        return [self._as_ranked(index) for index in indices]
 
-    def _ranked(self, index: int) -> Ranked:
+    def _as_ranked(self, index: int) -> Ranked:
         candidates = self.candidates
         fit = None
         contributions = None
@@ -329,11 +329,11 @@ class _Judged:
     def rejected(self) -> list[Rejected]:
         """Return the candidates that lead to an utterance to avoid, with the first of these."""
         return [
-            self._rejected(index, int(self.is_over[index].argmax()))
+            self._as_rejected(index, int(self.is_over[index].argmax()))
             for index in np.flatnonzero(self.is_over.any(axis=1)).tolist()
         ]
 
-    def _rejected(self, index: int, avoided: int) -> Rejected:
+    def _as_rejected(self, index: int, avoided: int) -> Rejected:
         reachability = float(self.avoid[index, avoided])
         threshold = self.request.avoid[avoided].threshold
         return Rejected.model_construct(
@@ -354,5 +354,5 @@ def _check_pool_options(request: RankRequest) -> None:
             raise InvalidRequest.field("is for the candidates of a pool: name a pool", name)
 
 
-def _unnamed(text: str) -> GivenCandidate:
+def _as_given(text: str) -> GivenCandidate:
     return GivenCandidate.model_construct(text=text, id=None, speaker=None)

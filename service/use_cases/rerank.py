@@ -49,7 +49,9 @@ class DocumentRanking:
             ),
         )
         # A model may score a blank document above others.
-        results = [_relevance(each, request, is_logit=has_cross_encoder) for each in ranked.ranking]
+        results = [
+            _as_relevance(each, request, is_logit=has_cross_encoder) for each in ranked.ranking
+        ]
         results.sort(key=lambda result: not request.texts[result.index].strip())
         return RerankAnswer.model_construct(
             id=request_id.get(""),
@@ -58,7 +60,7 @@ class DocumentRanking:
         )
 
 
-def _relevance(ranked: Ranked, request: RerankRequest, *, is_logit: bool) -> Relevance:
+def _as_relevance(ranked: Ranked, request: RerankRequest, *, is_logit: bool) -> Relevance:
     document = None
     if request.return_documents:
         document = Document.model_construct(text=request.texts[ranked.index])

@@ -174,7 +174,7 @@ class Turns:
 
     def _count(self, namespace: str, pool: str, selection: Selection) -> None:
         """Count a turn that asked for candidates."""
-        self._metrics.turns.labels(namespace, pool, _outcome(selection)).inc()
+        self._metrics.turns.labels(namespace, pool, _outcome_of(selection)).inc()
         if selection.candidates:
             kind: MatchKind = "example" if selection.candidates[0].matched else "text"
             self._metrics.matched.labels(namespace, pool, kind).inc()
@@ -314,7 +314,7 @@ class _Posted:
     timings: Timings
 
 
-def _outcome(selection: Selection) -> TurnOutcome:
+def _outcome_of(selection: Selection) -> TurnOutcome:
     if selection.abstained:
         return "abstained"
     return "answered" if selection.candidates else "empty"

@@ -115,7 +115,7 @@ class OptionalContext(Value):
     context: list[GivenTurn] | None = None
 
     @model_validator(mode="after")
-    def _not_both(self) -> Self:
+    def _check_one_context(self) -> Self:
         if self.session_id is not None and self.context is not None:
             raise ValueError("give session_id or context, not both")
         return self

@@ -50,7 +50,7 @@ class PlanRequest(OptionalContext):
 
     @field_validator("goals")
     @classmethod
-    def _distinct(cls, goals: list[PlanGoal]) -> list[PlanGoal]:
+    def _check_distinct(cls, goals: list[PlanGoal]) -> list[PlanGoal]:
         if len(set(_names(goals))) < len(goals):
             raise ValueError("two goals have the same id")
         return goals

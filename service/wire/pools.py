@@ -54,10 +54,10 @@ class UploadedCandidate(Value):
 
     @field_validator("metadata")
     @classmethod
-    def _shallow(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+    def _check_depth(cls, metadata: dict[str, Any]) -> dict[str, Any]:
         level: list[object] = [metadata]
         for _ in range(_MOST_LEVELS):
-            level = [inner for outer in level for inner in _inside(outer)]
+            level = [inner for outer in level for inner in _values_of(outer)]
             if not level:
                 return metadata
         if any(isinstance(value, dict | list) for value in level):
@@ -65,7 +65,7 @@ class UploadedCandidate(Value):
         return metadata
 
 
-def _inside(value: object) -> Iterable[object]:
+def _values_of(value: object) -> Iterable[object]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()

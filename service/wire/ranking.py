@@ -121,7 +121,7 @@ class RankRequest(OptionalContext, Aggregated):
     """Whether to return each candidate's `fit` and each utterance's contribution to it."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_sources(self) -> Self:
         if (self.candidates is None) == (self.pool is None):
             raise ValueError("give either candidates or pool")
         if self.session_id is None and self.context is None:

@@ -70,7 +70,7 @@ class TurnRequest(Aggregated):
 
     @field_validator("text")
     @classmethod
-    def _or_candidate(cls, text: str | None, info: ValidationInfo) -> str | None:
+    def _check_text_or_candidate(cls, text: str | None, info: ValidationInfo) -> str | None:
         if text is None and info.data.get("candidate", "") is None:
             raise PydanticCustomError("missing", "Field required")
         return text

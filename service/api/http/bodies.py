@@ -24,16 +24,16 @@ class JsonRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return a handler that gives the route a request with the strict parser."""
+        """Return a handler that gives the route a request with the check_and_handle parser."""
         handle = super().get_route_handler()
         calls = (dependency.call for dependency in self.dependant.dependencies)
         access = next(call for call in calls if isinstance(call, Access))
 
-        async def strict(request: Request) -> Response:
+        async def check_and_handle(request: Request) -> Response:
             await access.check(request)
             return await handle(_StrictRequest(request.scope, request.receive))
 
-        return strict
+        return check_and_handle
 
 
 class _StrictRequest(Request):

@@ -41,17 +41,17 @@ def check_counts(limits: Limits, body: object) -> None:
         return
     left = _VALUES + _VALUES_A_TURN * limits.max_turns
     for name, value in body.items():
-        left = _left_after(value, left)
+        left = _count_down(value, left)
         if left < 0:
             raise InvalidRequest.field("has more values than a request may have", name)
 
 
-def _left_after(value: object, left: int) -> int:
+def _count_down(value: object, left: int) -> int:
     """Return `left` minus the number of values in `value`; counting stops below 0."""
     left -= 1
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             if left < 0:
                 break
-            left = _left_after(each, left)
+            left = _count_down(each, left)
     return left

@@ -124,7 +124,7 @@ class Observation(_HttpMiddleware):
         except asyncio.CancelledError:
             if status:
                 raise
-            _done_with_cancellation()
+            _undo_cancellation()
             await problem_response(Draining("the service stopped before the answer was ready"))(
                 scope, receive, observed
             )
@@ -158,7 +158,7 @@ class Observation(_HttpMiddleware):
         )
 
 
-def _done_with_cancellation() -> None:
+def _undo_cancellation() -> None:
     """Undo the server's cancellation of this request, so that it can still be answered."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a request runs in a task
@@ -182,7 +182,7 @@ class HostNames(_HttpMiddleware):
         for host in hosts:
             name = _PORT.sub("", host).rstrip(".").lower()
             if name and name not in self._names and not _is_address(name):  # HTTP/1.0 has no name
-                await problem_response(_not_allowed(host))(scope, receive, send)
+                await problem_response(_host_error(host))(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
@@ -195,7 +195,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _not_allowed(host: str) -> HostNotAllowed:
+def _host_error(host: str) -> HostNotAllowed:
     error = FieldError(("header", "host"), "should be localhost, an IP address, or an allowed name")
     shown = host[:_MOST_NAME]
     return HostNotAllowed(
@@ -212,13 +212,13 @@ class BodyLimit(_HttpMiddleware):
         self._limits = limits
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        most = self._most(scope)
+        most = self._body_limit(scope)
         seen = 0
         whole = False
         begin: float | None = None  # set when the first part is read
         too_large = BodyTooLarge(f"the body has more than the limit of {most} bytes")
-        encoded = _encoded(scope)
-        oversized = _declared(scope) > most
+        encoded = _find_encoding_error(scope)
+        oversized = _declared_length(scope) > most
 
         async def read() -> Message:
             nonlocal begin, seen, whole
@@ -249,18 +249,18 @@ class BodyLimit(_HttpMiddleware):
 
         await self.app(scope, counted, send)
 
-    def _most(self, scope: Scope) -> int:
+    def _body_limit(self, scope: Scope) -> int:
         # Match the whole path: a session may be named `candidates`, and its bodies are no uploads.
         upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
         return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
 
 
-def _declared(scope: Scope) -> int:
+def _declared_length(scope: Scope) -> int:
     length = Headers(scope=scope).get("content-length", "")
     return int(length) if length.isdecimal() else 0
 
 
-def _encoded(scope: Scope) -> UnsupportedMedia | None:
+def _find_encoding_error(scope: Scope) -> UnsupportedMedia | None:
     headers = Headers(scope=scope)
     for name, plain in (("content-encoding", "identity"), ("transfer-encoding", "chunked")):
         if headers.get(name, plain).strip().lower() != plain:
@@ -309,7 +309,7 @@ class _Client:
             self._leave()
             await asyncio.sleep(0)  # the cancellation takes effect here
         elif not message.get("more_body", False):
-            self._watch = asyncio.create_task(self._until_left())
+            self._watch = asyncio.create_task(self._wait_until_left())
         return message
 
     async def send(self, message: Message) -> None:
@@ -321,7 +321,7 @@ class _Client:
         if self._watch:
             self._watch.cancel()
 
-    async def _until_left(self) -> None:
+    async def _wait_until_left(self) -> None:
         await self._receive()
         self._leave()
 

@@ -41,11 +41,11 @@ def _document(app: FastAPI, settings: Settings) -> Json:
     document["components"]["schemas"] |= FILTER_SCHEMAS
     for node in list(_nodes(document["components"]["schemas"])):
         _refer_to_filter(node)
-    missing = _missing(settings)
+    missing = _missing_models(settings)
     for node in reversed(list(_nodes(document))):  # the parts of a node before the node
         _leave_out(node, missing)
     if not settings.keyed:
-        _open_to_all(document)
+        _remove_keys(document)
     return document
 
 
@@ -73,7 +73,7 @@ def _leave_out(node: Json, missing: set[str]) -> None:
         node["anyOf"] = [kind for kind in node["anyOf"] if kind.get("enum") != []]
 
 
-def _missing(settings: Settings) -> set[str]:
+def _missing_models(settings: Settings) -> set[str]:
     """Return the names of models that this service does not have."""
     pairwise = set() if settings.pairwise else {"pairwise"}
     if settings.reranker is None:
@@ -81,7 +81,7 @@ def _missing(settings: Settings) -> set[str]:
     return pairwise | {"cross_encoder" if reranker_kind(settings.reranker) else "ioi"}
 
 
-def _open_to_all(document: Json) -> None:
+def _remove_keys(document: Json) -> None:
     """Remove the API key from every operation."""
     document["components"].pop("securitySchemes", None)
     for operation in _nodes(document["paths"]):

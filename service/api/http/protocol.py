@@ -231,7 +231,7 @@ class BoundedProtocol(asyncio.Protocol):
             self._writable,
             self._server.default_headers,
             on_read=self._parse,
-            on_complete=self._after_answer,
+            on_complete=self._end_answer,
             keep_alive=version == "1.1" and self._parser.should_keep_alive(),
         )
         self._receiving = exchange
@@ -276,7 +276,7 @@ class BoundedProtocol(asyncio.Protocol):
             if not exchange.is_over:
                 self._transport.close()
 
-    def _after_answer(self) -> None:
+    def _end_answer(self) -> None:
         """Start the next request, or wait for it."""
         exchange = self._exchanges.popleft()
         if not exchange.keep_alive:

@@ -76,14 +76,14 @@ async def progress_lines(
     try:
         while line := await lines.get():
             yield line
-        outcome = _outcome(task)
+        outcome = _outcome_of(task)
         request.state.outcome = outcome.status if isinstance(outcome, Problem) else 200
         yield _line(outcome)
     finally:
         task.cancel()
 
 
-def _outcome(task: "asyncio.Future[Edited]") -> Edited | Problem:
+def _outcome_of(task: "asyncio.Future[Edited]") -> Edited | Problem:
     try:
         return task.result()
     except ServiceError as error:

@@ -70,7 +70,7 @@ async def readyz(services: ServicesDep) -> Response:
 
     The service accepts connections only after the model is loaded and warm.
     """
-    checks = await _checks(services)
+    checks = await _run_checks(services)
     failed = [check for check, passed in checks.items() if not passed]
     if failed:
         errors = [FieldError((check,), _FAILURES[check]) for check in failed]
@@ -91,7 +91,7 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     A request whose `Accept` names `application/openmetrics-text` gets OpenMetrics, in which buckets
     of traced requests have exemplars; others get the text format of Prometheus.
     """
-    await _checks(services)
+    await _run_checks(services)
     services.metrics.event_loop_tasks.set(len(asyncio.all_tasks()))
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     text = encode(services.metrics.registry)
@@ -106,13 +106,13 @@ async def version(services: ServicesDep) -> Response:
     facts = Version(
         version=installed_version("turnwise"),
         python=platform.python_version(),
-        model=_facts(services.encoder),
+        model=_describe_model(services.encoder),
         limits=services.settings.limits,
     )
     return answer(facts)
 
 
-def _facts(encoder: "Encoder") -> ModelFacts:
+def _describe_model(encoder: "Encoder") -> ModelFacts:
     return ModelFacts(
         name=encoder.name,
         fingerprint=encoder.fingerprint,
@@ -125,7 +125,7 @@ def _facts(encoder: "Encoder") -> ModelFacts:
     )
 
 
-async def _checks(services: EncoderServices) -> dict[str, bool]:
+async def _run_checks(services: EncoderServices) -> dict[str, bool]:
     checks = await services.checks()
     services.metrics.ready.set(all(checks.values()))
     return checks

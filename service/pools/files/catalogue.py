@@ -160,10 +160,10 @@ def _rows(files: Sequence[str]) -> Iterator[Row]:
         names = [name for name in PurePosixPath(file).suffixes if name not in {".gz", ".xz"}]
         with _local(file) as path:
             if names[-1:] == [".parquet"]:
-                for number, fields in _parquet(path):
+                for number, fields in _read_parquet(path):
                     yield _row(fields, f"{file}, row {number}", None)
             elif names[-1:] == [".csv"]:
-                for line, fields in _csv(path):
+                for line, fields in _read_csv(path):
                     yield _row(fields, file, line)
             elif names[-1:] == [".jsonl"]:
                 for line, fields in read_jsonl(path):
@@ -184,7 +184,7 @@ def _row(fields: dict[str, Any], file: str, line: int | None) -> Row:
     return row
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         with parquet.ParquetFile(path) as file:
             columns = [name for name in _FIELDS if name in file.schema_arrow.names]
@@ -207,7 +207,7 @@ def _parse_metadata(metadata: str, place: str) -> object:
         raise DataError(f"not JSON: {error}", place, None, "metadata") from None
 
 
-def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with open_text(path) as file:
         reader = csv.DictReader(file, strict=True)
         try:

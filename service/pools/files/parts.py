@@ -115,7 +115,7 @@ class PartsFolder:
         Raises:
             PartsError: The folder has parts of another catalogue or model.
         """
-        if not self._system.exists(self._path(_MANIFEST)):
+        if not self._system.exists(self._path_of(_MANIFEST)):
             self._system.makedirs(self._root, exist_ok=True)
             self._write(_MANIFEST, manifest.model_dump_json(indent=1).encode() + b"\n")
         elif (found := self.manifest()) != manifest:
@@ -129,7 +129,7 @@ class PartsFolder:
             PartsError: There is none, or it is damaged.
         """
         try:
-            text = self._system.cat_file(self._path(_MANIFEST))
+            text = self._system.cat_file(self._path_of(_MANIFEST))
             manifest = PartsManifest.model_validate_json(text)
         except FileNotFoundError:
             raise PartsError(f"'{self.url}' holds no encoded catalogue: no {_MANIFEST}") from None
@@ -148,7 +148,10 @@ class PartsFolder:
         files = {path.rpartition("/")[2] for path in self._system.ls(self._root, detail=False)}
         for part in manifest.parts:
             if part.name in files:
-                with self._system.open(self._path(part.name)) as file, self._damage(part):
+                with (
+                    self._system.open(self._path_of(part.name)) as file,
+                    self._translate_damage(part),
+                ):
                     schema = parquet.read_schema(file)
                 self._check(schema, manifest, part)
         return [part for part in manifest.parts if part.name not in files]
@@ -169,33 +172,33 @@ class PartsFolder:
             PartsError: A part is damaged.
         """
         for part in manifest.parts:
-            made = BytesIO(self._system.cat_file(self._path(part.name)))
-            with self._damage(part):
+            made = BytesIO(self._system.cat_file(self._path_of(part.name)))
+            with self._translate_damage(part):
                 table = parquet.read_table(made, page_checksum_verification=True)
             self._check(table.schema, manifest, part)
-            with self._damage(part):
+            with self._translate_damage(part):
                 batch = _batch(table, manifest.encoded_by.dimension)
             yield batch
 
     @contextmanager
-    def _damage(self, part: Part) -> Iterator[None]:
+    def _translate_damage(self, part: Part) -> Iterator[None]:
         try:
             yield
         except (pa.ArrowException, OSError, LookupError, ValueError) as error:
-            raise PartsError(f"{self._path(part.name)} is damaged: {error}") from None
+            raise PartsError(f"{self._path_of(part.name)} is damaged: {error}") from None
 
     def _check(self, schema: pa.Schema, manifest: PartsManifest, part: Part) -> None:
         if schema.metadata != part.facts(manifest.encoded_by):
-            path = self._path(part.name)
+            path = self._path_of(part.name)
             raise PartsError(f"{path} is a part of another catalogue or model: delete it")
 
-    def _path(self, name: str) -> str:
+    def _path_of(self, name: str) -> str:
         return f"{self._root}/{name}"
 
     def _write(self, name: str, content: bytes) -> None:
-        fresh = self._path(f".{name}.{secrets.token_hex(4)}")
+        fresh = self._path_of(f".{name}.{secrets.token_hex(4)}")
         self._system.pipe_file(fresh, content)
-        self._system.mv(fresh, self._path(name))
+        self._system.mv(fresh, self._path_of(name))
 
 
 def _table(batch: CandidateBatch) -> pa.Table:

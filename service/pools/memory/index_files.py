@@ -73,7 +73,7 @@ class IndexFiles:
                 (new_folder / _MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
                 shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):  # another replica may be removing them
-                for old in _newest_first(folder.parent)[_KEPT:]:
+                for old in _list_newest_first(folder.parent)[_KEPT:]:
                     shutil.rmtree(old, ignore_errors=True)
         except (OSError, RuntimeError) as error:
             _log.warning("pools: the index of pool %s is not kept: %s", key, error)
@@ -125,6 +125,6 @@ def _digest(vectors: Float16) -> str:
     return digest.hexdigest()
 
 
-def _newest_first(folder: Path) -> list[Path]:
+def _list_newest_first(folder: Path) -> list[Path]:
     written = [manifest.parent for manifest in folder.glob(f"[!.]*/{_MANIFEST}")]
     return sorted(written, key=lambda index: index.stat().st_mtime, reverse=True)

@@ -139,10 +139,10 @@ def recall_at_10(index: Index, queries: Float32, exact: Sequence[Float32]) -> fl
 
 def code_bytes(dimension: int) -> int:
     """Return the bytes that a vector takes in its list: 4 bits a part, and its index."""
-    return -(-_parts(dimension) // 2) + 8
+    return -(-_count_parts(dimension) // 2) + 8
 
 
-def _parts(dimension: int) -> int:
+def _count_parts(dimension: int) -> int:
     return dimension // 2 if dimension % 2 == 0 else dimension
 
 
@@ -159,7 +159,7 @@ def train_lists(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
         faiss.IndexFlatIP(dimension),
         dimension,
         n_lists,
-        _parts(dimension),
+        _count_parts(dimension),
         4,
         faiss.METRIC_INNER_PRODUCT,
     )

@@ -339,7 +339,7 @@ class LocalPool(Pool):
                 built = await self._workers.build(lambda: build(contents))
             async with self._lock:
                 if self._edits_during_build is edits:  # else the pool was read again
-                    self._contents = await self._after(built, edits)
+                    self._contents = await self._apply_edits(built, edits)
         except Exception:
             self._index_failed_at = monotonic()
             raise
@@ -388,7 +388,7 @@ class LocalPool(Pool):
     async def _take_over(self, log: Log, edits: Sequence[Edit], *, from_empty: bool) -> None:
         """Apply the edits up to the end of the log; if `from_empty`, to empty contents."""
         before = Contents.empty(self.encoder.dimension) if from_empty else self._contents
-        contents = await self._after(before, edits)
+        contents = await self._apply_edits(before, edits)
         if from_empty and len(contents) > FROZEN:
             gc.freeze()  # they stay: a full collection, which stops every thread, skips them
         if from_empty:
@@ -402,7 +402,7 @@ class LocalPool(Pool):
         self.state = "ready"
         self._report_size(len(contents), log.position.version)
 
-    async def _after(self, contents: Contents, edits: Sequence[Edit]) -> Contents:
+    async def _apply_edits(self, contents: Contents, edits: Sequence[Edit]) -> Contents:
         def work() -> Contents:
             after = contents.after(edits, self._workers.flat) if edits else contents
             largest = max(len(after), after.example_count)

@@ -69,13 +69,13 @@ class PoolRecords(Commands):
 
     async def revisions(self, keys: Sequence[PoolKey]) -> list[Revision | None]:
         """Return the revision of each pool's newest version, or None if there is no such pool."""
-        found = await self._metas(keys, *_REVISION_FIELDS)
+        found = await self._read_metas(keys, *_REVISION_FIELDS)
         return [_read_revision(fields) for fields in found]
 
     async def summaries(self, keys: Sequence[PoolKey]) -> list[Summary | None]:
         """Return a summary of each pool, or None if there is no such pool."""
         fields = ("version", "size", "bytes", "stored", "created_at", *_REVISION_FIELDS)
-        return [_summary(found) for found in await self._metas(keys, *fields)]
+        return [_summary(found) for found in await self._read_metas(keys, *fields)]
 
     async def create(
         self, key: PoolKey, request: PoolRequest, collection: Collection | None = None
@@ -119,7 +119,7 @@ class PoolRecords(Commands):
             "measured",
             *_REVISION_FIELDS,
         )
-        (found,) = await self._metas([key], *fields)
+        (found,) = await self._read_metas([key], *fields)
         incarnation, version, size, created_at, name, fingerprint, width, recall, measured = [
             field and field.decode() for field in found[:9]
         ]
@@ -300,7 +300,7 @@ class PoolRecords(Commands):
         arguments = [log.position.incarnation, log.position.stamp, _first_chunk(log)]
         return await self._mutate("drop", _keys(key, log.chunks), arguments)
 
-    async def _metas(self, keys: Sequence[PoolKey], *fields: str) -> list[list[bytes | None]]:
+    async def _read_metas(self, keys: Sequence[PoolKey], *fields: str) -> list[list[bytes | None]]:
         if not keys:
             return []
         pipeline = self._redis.pipeline(transaction=False)

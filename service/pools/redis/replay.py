@@ -116,7 +116,7 @@ class Replay:
                 raise PoolMoved(f"pool '{self.key.name}' was moved to a candidate store just now")
             with self.admit(log) as memory:
                 try:
-                    edits = await self._edits(log, encoded, memory)
+                    edits = await self._read_edits(log, encoded, memory)
                 except ChunkGone:
                     if log.base == failed:  # no fold since, so the chunk is lost
                         lost = f"a part of pool '{self.key.name}' is lost in Redis"
@@ -127,7 +127,7 @@ class Replay:
                     yield log, edits
                     return
 
-    async def _edits(self, log: Log, encoded: _Encoded, memory: Admission) -> list[Edit]:
+    async def _read_edits(self, log: Log, encoded: _Encoded, memory: Admission) -> list[Edit]:
         if not log.whole:
             raise ChunkGone
         edits = [_EditInParts(entry, self.encoder.dimension) for entry in log.entries]

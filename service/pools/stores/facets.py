@@ -46,7 +46,7 @@ def facets(candidate: Candidate) -> Facets:
         at = path_facet(_TEXT)
         strings[at] = None
         strings[_value_facet(at, fold_text(candidate.text))] = None
-    for path, value in _leaves(candidate.metadata, ()):
+    for path, value in _walk_leaves(candidate.metadata, ()):
         at = path_facet(path)
         strings[at] = None
         if isinstance(value, dict):
@@ -66,7 +66,7 @@ def having_texts(texts: Collection[str]) -> Among:
 
 def path_facet(path: tuple[str, ...]) -> str:
     """Return the string that says that there is a value at a path."""
-    return _short(json.dumps(path, separators=(",", ":")))
+    return _shorten(json.dumps(path, separators=(",", ":")))
 
 
 def wanted_facets(condition: Among | Exists) -> list[str]:
@@ -77,24 +77,24 @@ def wanted_facets(condition: Among | Exists) -> list[str]:
     return [_value_facet(at, value) for value in condition.wanted]
 
 
-def _leaves(found: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _walk_leaves(found: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield each path with each value at it, as `values_at` finds them."""
     if isinstance(found, list):
         for item in found:
-            yield from _leaves(item, path)
+            yield from _walk_leaves(item, path)
         return
     if path:
         yield path, found
     if isinstance(found, dict):
         for name, inner in found.items():
-            yield from _leaves(inner, (*path, name))
+            yield from _walk_leaves(inner, (*path, name))
 
 
 def _value_facet(at: str, value: Value) -> str:
     if isinstance(value, float) and value.is_integer():  # 1.0 equals 1
         value = int(value)
-    return _short(f"{at}={json.dumps(value)}")
+    return _shorten(f"{at}={json.dumps(value)}")
 
 
-def _short(facet: str) -> str:
+def _shorten(facet: str) -> str:
     return facet if len(facet) <= _LONGEST else hashlib.sha256(facet.encode()).hexdigest()

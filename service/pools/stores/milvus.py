@@ -138,7 +138,7 @@ class Milvus:
             consistency_level="Bounded",
             timeout=SECONDS,
         )
-        return [_stored(hit["entity"]) for hit in found]
+        return [_stored_of(hit["entity"]) for hit in found]
 
     async def fetch(
         self, collection: str, ids: Sequence[str], *, newest: bool = True
@@ -150,7 +150,7 @@ class Milvus:
         for start in range(0, len(ids), SCANNED):
             some = f"id in {json.dumps(list(ids[start : start + SCANNED]), ensure_ascii=False)}"
             rows = await self._query("fetch", collection, some, columns, level)
-            found |= {row["id"]: _stored(row) for row in rows}
+            found |= {row["id"]: _stored_of(row) for row in rows}
         return found
 
     async def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
@@ -165,7 +165,7 @@ class Milvus:
             rows = await self._query("scan", collection, after, columns, level, limit=SCANNED)
             if not rows:
                 return
-            yield [_stored(row) for row in rows]
+            yield [_stored_of(row) for row in rows]
             last = max(row["id"] for row in rows)
 
     async def count(self, collection: str, where: Condition | None = None) -> int:
@@ -237,7 +237,7 @@ def _row(candidate: Candidate, vector: Float32) -> dict[str, Any]:
     }
 
 
-def _stored(row: dict[str, Any]) -> Stored:
+def _stored_of(row: dict[str, Any]) -> Stored:
     return Stored(from_row(row), np.array(row["vector"], np.float16))
 
 

@@ -103,7 +103,7 @@ class Qdrant:
                 search_params=q.SearchParams(hnsw_ef=max(width, k)),
                 with_vectors=True,
             )
-        return [_stored(point) for point in found.points]
+        return [_stored_of(point) for point in found.points]
 
     async def fetch(
         self,
@@ -116,7 +116,7 @@ class Qdrant:
         with self._errors("fetch"):
             points = [_point(one) for one in ids]
             found = await self._client.retrieve(collection, points, with_vectors=True)
-        return {stored.candidate.id: stored for stored in map(_stored, found)}
+        return {stored.candidate.id: stored for stored in map(_stored_of, found)}
 
     async def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
         """Yield all candidates in batches."""
@@ -127,7 +127,7 @@ class Qdrant:
                     collection, limit=SCANNED, offset=after, with_vectors=True
                 )
             if found:
-                yield [_stored(point) for point in found]
+                yield [_stored_of(point) for point in found]
             if after is None:
                 return
 
@@ -171,7 +171,7 @@ def _payload(candidate: Candidate) -> dict[str, Any]:
     return {**to_row(candidate), "facets": strings, "numbers": numbers}
 
 
-def _stored(point: q.Record | q.ScoredPoint) -> Stored:
+def _stored_of(point: q.Record | q.ScoredPoint) -> Stored:
     return Stored(from_row(point.payload or {}), np.array(point.vector, np.float16))
 
 

@@ -242,7 +242,7 @@ class RemotePool(Pool):
             if progress:
                 progress(start + len(batch.candidates), len(changed))
         await self.store.remove(examples, [row.id for row in before if row.id not in after])
-        version, size = await self._counted(known)
+        version, size = await self._count_edit(known)
         return Edited(version, len(changed), len(candidates) - len(changed), size)
 
     async def _encode(
@@ -282,7 +282,7 @@ class RemotePool(Pool):
         if not gone:
             return Removed(known.position.version, 0, len(wanted), known.size)
         await remove(self.store, known.collection.name, gone)
-        version, size = await self._counted(known)
+        version, size = await self._count_edit(known)
         return Removed(version, len(gone), len(wanted) - len(gone), size)
 
     async def replace(self, batches: AsyncIterable[CandidateBatch]) -> Edited:
@@ -300,11 +300,11 @@ class RemotePool(Pool):
                 yield batch
 
         filled = await filled_collection(self.key, self.store, self.encoder, counted())
-        await self._stand_for(filled, known, size)
+        await self._switch_to(filled, known, size)
         await self.refresh()
         return Edited(self.known.position.version, changed, size - changed, size)
 
-    async def _stand_for(self, filled: Collection, read: StoredPool, size: int) -> None:
+    async def _switch_to(self, filled: Collection, read: StoredPool, size: int) -> None:
         """Point the pool at another collection, and drop the one before.
 
         Raises:
@@ -439,7 +439,7 @@ class RemotePool(Pool):
                 "examples and groups: `turnwise pool snapshot`, then `restore` makes a new one"
             )
 
-    async def _counted(self, known: StoredPool) -> tuple[int, int]:
+    async def _count_edit(self, known: StoredPool) -> tuple[int, int]:
         """Count an edit; return the version and the size after it.
 
         Raises:

@@ -30,7 +30,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder import eight_bits
 from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, OnnxEncoder
-from turnwise.models.encoder.torch import UtteranceEncoder, batches
+from turnwise.models.encoder.torch import UtteranceEncoder, batches, transformer_of
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.service.cli.models.card import card
 from turnwise.service.settings import Settings
@@ -80,9 +80,12 @@ def both_models() -> Iterator[dict[str, Path]]:
         shutil.copytree(Settings().model, eight)
         if not (eight / EIGHT_BITS_FILE).exists():
             encoder = UtteranceEncoder(eight, device="cpu")
+            transformer = transformer_of(encoder.model)
             items = candidate_inputs(islice(sayings(), _SCALE_TEXTS))
-            eight_bits.simulate(encoder.model, encoder.tokenize(items))
-            eight_bits.save(encoder.model, eight)
+            eight_bits.simulate(
+                transformer, lambda: [encoder.forward([ids]) for ids in encoder.tokenize(items)]
+            )
+            eight_bits.save(transformer, eight)
             card(str(eight))
         shutil.copytree(eight, plain, ignore=shutil.ignore_patterns(EIGHT_BITS_FILE))
         yield dict(zip(MODELS, (plain, eight), strict=True))

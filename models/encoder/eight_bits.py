@@ -1,4 +1,4 @@
-"""Simulates products of 8 bits in torch, so that an encoder learns to withstand them.
+"""Simulates products of 8 bits in torch, so that a transformer learns to withstand them.
 
 Most matrices of the transformer's layers then multiply integers. Their inputs x become
 `round(x / (s · step)) + zero`, unsigned. Their weights, times s, become signed ones, with a step
@@ -7,18 +7,16 @@ al., 2023) with a migration strength of 1. The scales of the inputs are fixed, s
 not depend on the other texts of its batch.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
 import torch
 from safetensors.torch import save_file
-from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 
 from turnwise.models.encoder.eight_bits_graph import LARGEST_INPUT, LARGEST_WEIGHT, SCALES_FILE
-from turnwise.models.encoder.torch import forward, transformer_of
 
 _CLIPPED = 1e-5
 """Share of the inputs beyond each end of the range of 8 bits."""
@@ -69,15 +67,15 @@ class EightBitLinear(nn.Linear):
         self.weight.copy_(self._round_weights() / self.smooth)
 
 
-def simulate(model: SentenceTransformer, tokens: Iterable[list[int]]) -> None:
-    """Let a model compute in 8 bits; one that already does gets new scales.
+def simulate(network: nn.Module, run: Callable[[], object]) -> None:
+    """Let a transformer compute in 8 bits; one that already does gets new scales.
 
     Args:
-        model: The encoder.
-        tokens: Word pieces of some hundreds of texts, from whose inputs the scales come.
+        network: The transformer.
+        run: Runs it on some hundreds of texts without padding; the scales come from its inputs.
     """
-    linears = dict(matrices(model))
-    for name, inputs in _inputs(model, linears, tokens).items():
+    linears = dict(matrices(network))
+    for name, inputs in _inputs(linears, run).items():
         smooth = inputs.abs().amax(0).clamp_min(_LEAST)
         scaled = (inputs / smooth).flatten()
         beyond = 1 + int(_CLIPPED * len(scaled))
@@ -87,39 +85,37 @@ def simulate(model: SentenceTransformer, tokens: Iterable[list[int]]) -> None:
         EightBitLinear.convert(linears[name], smooth, step, (-low / step).round().int())
 
 
-def round_weights(model: SentenceTransformer) -> None:
+def round_weights(network: nn.Module) -> None:
     """Give the weights the values that they have in 8 bits, so that float32 computes alike."""
-    for _, linear in matrices(model):
+    for _, linear in matrices(network):
         cast(EightBitLinear, linear).round_weights()
 
 
-def matrices(model: SentenceTransformer) -> Iterator[tuple[str, nn.Linear]]:
+def matrices(network: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
     """Yield the matrices of 8 bits, by their names in a transformer's file of weights.
 
     The matrix that narrows a layer again is not one of them: a few of its inputs are so large that
     no scale fits all.
     """
-    for name, module in transformer_of(model).named_modules():
+    for name, module in network.named_modules():
         linear = isinstance(module, nn.Linear) and ".layer." in name
         if linear and module.in_features <= module.out_features:
             yield name, module
 
 
-def save(model: SentenceTransformer, folder: Path) -> None:
-    """Write the scales of the inputs of a model's matrices into its folder."""
+def save(network: nn.Module, folder: Path) -> None:
+    """Write the scales of the inputs of a transformer's matrices into its folder."""
     scales = {
         f"{name}.{key}": getattr(linear, key).cpu()
-        for name, linear in matrices(model)
+        for name, linear in matrices(network)
         for key in ("smooth", "step", "zero")
     }
     save_file(scales, folder / SCALES_FILE)
 
 
 @torch.inference_mode()
-def _inputs(
-    model: SentenceTransformer, linears: dict[str, nn.Linear], tokens: Iterable[list[int]]
-) -> dict[str, Tensor]:
-    """Return the inputs of each matrix, (word pieces of all texts, k)."""
+def _inputs(linears: dict[str, nn.Linear], run: Callable[[], object]) -> dict[str, Tensor]:
+    """Return the inputs of each matrix during a run, (word pieces of all texts, k)."""
     seen: dict[str, list[Tensor]] = {name: [] for name in linears}
     hooks = [
         linear.register_forward_pre_hook(
@@ -127,8 +123,7 @@ def _inputs(
         )
         for name, linear in linears.items()
     ]
-    for text in tokens:
-        forward(model, [text])
+    run()
     for hook in hooks:
         hook.remove()
     return {name: torch.cat(kept) for name, kept in seen.items()}

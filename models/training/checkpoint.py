@@ -66,7 +66,7 @@ def save_model(
         if heads:
             heads.save(fresh)
         if config.eight_bits:
-            eight_bits.save(model, fresh)
+            eight_bits.save(transformer_of(model), fresh)
         _write_json(fresh / CARD, card)
 
 

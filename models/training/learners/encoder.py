@@ -18,9 +18,11 @@ from turnwise.models.encoder.torch import (
     UtteranceEncoder,
     dimension_of,
     encode_texts,
+    forward,
     is_truncated,
     load_heads,
     tokenize,
+    transformer_of,
 )
 from turnwise.models.errors import DataError, ModelError
 from turnwise.models.evaluation.metrics import Metrics
@@ -96,7 +98,7 @@ class EncoderLearner(nn.Module):
             self._start_heads(self.heads, self._teacher)
         self._scaled_by = self._draw_tokens() if config.eight_bits else []
         if config.eight_bits:
-            eight_bits.simulate(self.encoder, self._scaled_by)
+            self._simulate_eight_bits(self.encoder)
         self._base = deepcopy(_parameters(self.encoder, self.heads)) if config.keep_base else []
         self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
@@ -299,9 +301,16 @@ class EncoderLearner(nn.Module):
             for weights, base in zip(_parameters(encoder, heads), self._base, strict=True):
                 weights.data.lerp_(base.data, self.config.keep_base)
         if self.config.eight_bits:
-            eight_bits.simulate(encoder, self._scaled_by)
-            eight_bits.round_weights(encoder)
+            self._simulate_eight_bits(encoder)
+            eight_bits.round_weights(transformer_of(encoder))
         return encoder, heads
+
+    def _simulate_eight_bits(self, encoder: SentenceTransformer) -> None:
+        def run() -> None:
+            for tokens in self._scaled_by:
+                forward(encoder, [tokens])
+
+        eight_bits.simulate(transformer_of(encoder), run)
 
     def is_truncated(self, text: str) -> bool:
         """Return whether an utterance of a context has more word pieces than the encoder reads."""

@@ -15,7 +15,7 @@ from transformers import GPT2Config, PreTrainedTokenizerFast
 
 from turnwise.models.encoder.eight_bits import EightBitLinear, matrices
 from turnwise.models.encoder.eight_bits_graph import SCALES_FILE
-from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.roles import EncoderKind
 
 Encoders = Callable[[EncoderKind], UtteranceEncoder]
@@ -67,6 +67,6 @@ def _words(special: dict[str, str]) -> Tokenizer:
 def in_8_bits(model: SentenceTransformer, folder: Path) -> None:
     """Let a model compute in 8 bits, with the scales in its folder."""
     scales = load_file(folder / SCALES_FILE)
-    for name, linear in matrices(model):
+    for name, linear in matrices(transformer_of(model)):
         keys = (f"{name}.{key}" for key in ("smooth", "step", "zero"))
         EightBitLinear.convert(linear, *(scales[key] for key in keys))

@@ -18,7 +18,7 @@ from turnwise.models.encoder import eight_bits
 from turnwise.models.encoder import onnx as onnx_module
 from turnwise.models.encoder.eight_bits import EightBitLinear, matrices, round_weights, simulate
 from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
-from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.models.training.checkpoint import save_encoder
 from turnwise.service.cli.models.card import card
@@ -33,10 +33,11 @@ needs_vnni = pytest.mark.skipif(not multiplies_bytes(), reason="the processor ha
 def simulated(tiny_encoder_folder: Folder) -> UtteranceEncoder:
     """A tiny encoder whose weights have the values that they have in 8 bits."""
     encoder = UtteranceEncoder(tiny_encoder_folder(EncoderKind.HEADS), device="cpu")
-    for _, linear in matrices(encoder.model):
+    for _, linear in matrices(transformer_of(encoder.model)):
         linear.weight.data *= 20  # or the layers would hardly change their inputs
-    simulate(encoder.model, encoder.tokenize(ITEMS))
-    round_weights(encoder.model)
+    transformer = transformer_of(encoder.model)
+    simulate(transformer, lambda: [encoder.forward([ids]) for ids in encoder.tokenize(ITEMS)])
+    round_weights(transformer)
     return encoder
 
 
@@ -50,7 +51,7 @@ def folder(
     folder = tmp_path_factory.mktemp("eight") / "model"
     shutil.copytree(tiny_encoder_folder(EncoderKind.HEADS), folder)
     save_encoder(simulated.model, folder)
-    eight_bits.save(simulated.model, folder)
+    eight_bits.save(transformer_of(simulated.model), folder)
     card(str(folder))
     return folder
 
@@ -84,14 +85,14 @@ def test_the_gradient_passes_through_the_rounding(simulated: UtteranceEncoder) -
     model = deepcopy(simulated.model)
     features = model.tokenize(TEXTS[:2])
     model(features)["sentence_embedding"].sum().backward()
-    for name, linear in matrices(model):
+    for name, linear in matrices(transformer_of(model)):
         assert linear.weight.grad is not None, name
         assert linear.weight.grad.abs().max() > 0 or name.endswith("key"), name
 
 
 def test_rounded_weights_stay_as_they_are(simulated: UtteranceEncoder) -> None:
-    once = dict(matrices(simulated.model))
-    again = deepcopy(simulated.model).half().float()
+    once = dict(matrices(transformer_of(simulated.model)))
+    again = deepcopy(transformer_of(simulated.model)).half().float()
     round_weights(again)
     for name, linear in matrices(again):
         assert torch.allclose(linear.weight, once[name].weight, rtol=2e-3, atol=1e-6), name
@@ -128,7 +129,7 @@ def test_the_graph_computes_what_torch_simulates(folder: Path) -> None:
     tokens = served.tokenize(ITEMS)
     plain = read.forward(tokens)
     in_8_bits(read.model, folder)
-    for name, linear in matrices(read.model):
+    for name, linear in matrices(transformer_of(read.model)):
         if ".self." in name:  # folded, so that the graph computes it in float32
             linear.__class__ = nn.Linear
     together = served.forward(tokens)

@@ -190,5 +190,10 @@ def prefixed(kind: EncoderKind, item: RoleText) -> str:
     Raises:
         ValueError: As `prefix`.
     """
-    text = _IN_A_TEXT.sub(r"[ \1 ]", item.text) if kind.prefixes else item.text
+    text = break_up_tokens(item.text) if kind.prefixes else item.text
     return prefix(kind, item.role, item.relation) + text
+
+
+def break_up_tokens(text: str) -> str:
+    """Return a text without role tokens: `[E]` becomes `[ E ]`."""
+    return _IN_A_TEXT.sub(r"[ \1 ]", text)

@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import sentence_transformers
 import torch
 
@@ -18,43 +16,18 @@ from turnwise.models.encoder.onnx import OnnxForward
 from turnwise.models.encoder.torch import PROBE, default_device, digest
 from turnwise.models.errors import ModelError
 from turnwise.models.model_files import UNREADABLE, check_weights
-
-BATCH = 32
-"""Pairs that `scores` computes at once."""
-UTTERANCES = 3
-"""Utterances of a context that a cross-encoder reads, the newest: a pair's time grows with them."""
-
-Pair = tuple[str, str]
-"""The two texts that a cross-encoder reads: the end of a context and a candidate."""
+from turnwise.models.rerankers.pairs import SPEAKERS, Pair, PairReranker, PairTokens, cut_pair
 
 
-@dataclass(frozen=True, slots=True)
-class PairTokens:
-    """The word pieces of a pair, special ones included, and the type of each."""
-
-    ids: list[int]
-    types: list[int]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-class CrossEncoder:
+class CrossEncoder(PairReranker):
     """Scores candidates by a sequence classifier that sentence-transformers loads.
 
     The score is the output of a classifier with one output, or the second output minus the first of
     a classifier with two classes. A tokenizer with a separator of its own, such as BERT's, gets the
     utterances joined by spaces and the candidate as the second text. A tokenizer without one, such
-    as DialogRPT's GPT-2, gets an end-of-text token after every utterance.
-
-    The service calls `tokenize` and `forward`, evaluations call `scores`, which does both.
-
-    Attributes:
-        name: The folder's name or the hub name, as `model_name` returns it.
-        dimension: Numbers that `forward` returns for a pair.
+    as DialogRPT's GPT-2, gets an end-of-text token after every utterance. A vocabulary with [E] and
+    [O], such as that of the shipped model, gets one of them before every utterance.
     """
-
-    dimension = 1
 
     def __init__(self, name: str | Path, device: str | None = None) -> None:
         """Load a folder or a hub name.
@@ -73,7 +46,10 @@ class CrossEncoder:
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         self._model.model.config.pad_token_id = tokenizer.pad_token_id
-        self._end = "" if tokenizer.sep_token else tokenizer.eos_token
+        super().__init__(
+            marked=all(token in tokenizer.get_vocab() for token in SPEAKERS),
+            end="" if tokenizer.sep_token else tokenizer.eos_token,
+        )
         self._typed = "token_type_ids" in tokenizer.model_input_names
         self._dtype = torch.float32
         self._graph = _Logits(self._model).eval()
@@ -125,19 +101,6 @@ class CrossEncoder:
         vocabulary = json.dumps(self._model.tokenizer.get_vocab(), sort_keys=True)
         return digest(f"{vocabulary}{self._model}{self._typed}", self._model.state_dict())
 
-    def scores(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
-        """Return the scores (C,) of candidates after a context, higher is better."""
-        tokens = self.tokenize([self.pair(context, candidate) for candidate in candidates])
-        batches = [tokens[at : at + BATCH] for at in range(0, len(tokens), BATCH)]
-        return np.concatenate([self.forward(batch)[:, 0] for batch in batches])
-
-    def pair(self, context: Sequence[str], candidate: str) -> Pair:
-        """Return the two texts that the tokenizer reads; the first one has the end of a context."""
-        said = context[-UTTERANCES:]
-        if self._end:
-            return self._end.join([*said, ""]), candidate
-        return " ".join(said), candidate
-
     def too_long(self, pairs: Sequence[Pair]) -> list[int]:
         """Return the indices of the pairs that are longer than the model reads."""
         limit = self._model.max_seq_length
@@ -147,28 +110,13 @@ class CrossEncoder:
         return [index for index, tokens in enumerate(encoded) if len(tokens) > limit]
 
     def tokenize(self, pairs: Sequence[Pair]) -> list[PairTokens]:
-        """Return each pair's word pieces, at most as many as the model reads.
-
-        A pair that is too long loses word pieces of its longer text, or of both: the context loses
-        its start, the candidate its end.
-        """
+        """Return each pair's word pieces, at most as many as the model reads; see `cut_pair`."""
         encoded = self._model.tokenizer(list(pairs), truncation=False, verbose=False)
         limit = self._model.max_seq_length
-        found = []
-        for each in encoded.encodings:
-            tokens = PairTokens(each.ids, each.type_ids)
-            if limit is not None and len(tokens) > limit:
-                kept = _keep_pieces(each.sequence_ids, limit)
-                tokens = PairTokens([each.ids[p] for p in kept], [each.type_ids[p] for p in kept])
-            found.append(tokens)
-        return found
+        return [cut_pair(each, limit) for each in encoded.encodings]
 
     def forward(self, tokens: list[PairTokens]) -> Float32:
-        """Score n pairs in word pieces as one padded batch, n ≥ 1.
-
-        Returns:
-            (n, 1) float32, higher is better: the logit of the probability that the pair fits.
-        """
+        """Return the logits (n, 1) of n pairs, as one padded batch."""
         inputs = self._inputs(tokens)
         if self._onnx:
             return self._onnx(*inputs)
@@ -206,21 +154,6 @@ class _Logits(torch.nn.Module):
             features["token_type_ids"] = token_type_ids
         logits: torch.Tensor = self._model(features)["scores"]
         return logits[:, 1:] - logits[:, :1] if logits.shape[1] == 2 else logits
-
-
-def _keep_pieces(sequences: Sequence[int | None], limit: int) -> list[int]:
-    """Return the indices of the word pieces to keep.
-
-    Args:
-        sequences: The text of each word piece, 0 or 1; None for a special one.
-        limit: Word pieces to keep.
-    """
-    first = [index for index, text in enumerate(sequences) if text == 0]
-    second = [index for index, text in enumerate(sequences) if text == 1]
-    room = limit - sequences.count(None)
-    most = max(room // 2, room - len(second))  # either text may have half, or what the other leaves
-    dropped = {*first[: max(len(first) - most, 0)], *second[room - min(len(first), most) :]}
-    return [index for index in range(len(sequences)) if index not in dropped]
 
 
 def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncoder has no types

@@ -9,18 +9,15 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
 from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
 
 from turnwise.models.arrays import Float32
+from turnwise.models.rerankers.pairs import Pair
 from turnwise.models.roles import RoleText
 from turnwise.service.encoder.model import Model
 from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Lane, Metrics
-
-if TYPE_CHECKING:
-    from turnwise.models.rerankers.cross_encoder import Pair
 
 _WINDOW = 256
 """Texts at the head of the queue that a batch is chosen from."""
@@ -64,7 +61,7 @@ class EncodingRequest:
 
     model: Model
     """The model that encodes them; all requests of a priority have the same."""
-    texts: "Sequence[RoleText | str | Pair]"
+    texts: Sequence[RoleText | str | Pair]
     priority: Priority
     answer: asyncio.Future[Float32]
     vectors: Float32
@@ -103,7 +100,7 @@ class TextSlice:
     start: int
 
     @property
-    def texts(self) -> "Sequence[RoleText | str | Pair]":
+    def texts(self) -> Sequence[RoleText | str | Pair]:
         """At most `_SLICE` texts."""
         return self.request.texts[self.start : self.start + _SLICE]
 

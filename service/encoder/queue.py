@@ -14,11 +14,11 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from turnwise.models.arrays import Float32
+from turnwise.models.rerankers.pairs import Pair
 from turnwise.models.roles import RoleText
 from turnwise.service.encoder.batcher import (
     Batch,
@@ -33,9 +33,6 @@ from turnwise.service.errors import DeadlineExceeded, Draining, EncoderUnavailab
 from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import shared_span
-
-if TYPE_CHECKING:
-    from turnwise.models.rerankers.cross_encoder import Pair
 
 __all__ = ["EncoderQueue", "Priority"]
 
@@ -155,7 +152,7 @@ class EncoderQueue:
         return await self._compute(self._encoder, texts, priority, timeout)
 
     async def score(
-        self, model: Model, pairs: "Sequence[Pair]", timeout: float | None = None
+        self, model: Model, pairs: Sequence[Pair], timeout: float | None = None
     ) -> Float32:
         """Return the scores (n,) of pairs by a cross-encoder, in a lane of their own.
 
@@ -172,7 +169,7 @@ class EncoderQueue:
     async def _compute(
         self,
         model: Model,
-        texts: "Sequence[RoleText | str | Pair]",
+        texts: Sequence[RoleText | str | Pair],
         priority: Priority,
         timeout: float | None,
     ) -> Float32:

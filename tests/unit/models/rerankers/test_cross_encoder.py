@@ -13,11 +13,13 @@ from transformers import (
 
 from tests.support.rerankers import save_tiny_classifier, save_tiny_cross_encoder
 from tests.unit.models.conftest import Folder, small_gpt2
+from turnwise.models.data import Utterance
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.roles import EncoderKind
 
 CONTEXT = ["bread rain", "train music", "garden"]
+SAID = [Utterance("user", "Hi [E]"), Utterance("bot", "Hello"), Utterance("user", "Where?")]
 CANDIDATES = ["letter winter", "river", "letter winter"]
 
 
@@ -163,3 +165,19 @@ def test_a_language_model_that_reads_messages_is_rejected(
     monkeypatch.setattr(Reference, "modalities", ["text", "message"])
     with pytest.raises(ModelError, match="must be a classifier of texts"):
         CrossEncoder(cross_encoder_folder, device="cpu")
+
+
+def test_a_vocabulary_with_speakers_gets_them_before_every_utterance(
+    tmp_path: Path, tiny_encoder_folder: Folder
+) -> None:
+    folder = save_tiny_cross_encoder(tmp_path / "cross", tiny_encoder_folder(EncoderKind.TRIPLE))
+    model = CrossEncoder(folder, device="cpu")
+    context = model.read_context(SAID, "bot")
+    assert context == ["[O] Hi [ E ]", "[E] Hello", "[O] Where?"]
+    assert model.pair(context, "[O] Here") == ("[O] Hi [ E ] [E] Hello [O] Where?", "[ O ] Here")
+
+
+def test_other_vocabularies_get_the_utterances_alone(cross_encoder_folder: Path) -> None:
+    model = CrossEncoder(cross_encoder_folder, device="cpu")
+    context = model.read_context(SAID, "bot")
+    assert model.pair(context, "[O] Here") == ("Hi [E] Hello Where?", "[O] Here")

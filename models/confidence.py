@@ -21,7 +21,7 @@ AXES = 64
 """Most directions along which `Moments` keep the variance."""
 FOLDS = 5
 """Parts of the answers in `held_out`."""
-_NARROWEST = 1e-6
+NARROWEST = 1e-6
 """Least standard deviation of scores and least norm of a query: nothing is divided by zero."""
 _LEAST = 1e-9
 """Least confidence that has a logit."""
@@ -96,10 +96,10 @@ def features(first: float, second: float, spread: Spread, norm: float, utterance
     Returns:
         (k,).
     """
-    deviation = max(spread.deviation, _NARROWEST)
+    deviation = max(spread.deviation, NARROWEST)
     height = (first - spread.mean) / deviation
     margin = (first - second) / deviation
-    cosine = first / max(norm, _NARROWEST)
+    cosine = first / max(norm, NARROWEST)
     return np.array([height, margin, cosine, np.log(spread.candidates), np.log(utterances)])
 
 
@@ -128,7 +128,7 @@ class Calibration:
     def confidence(self, features: Float64) -> Float64:
         """Return the confidence of one answer (k,), or of n answers (n, k)."""
         weights = [self.height, self.margin, self.cosine, self.candidates, self.utterances]
-        return _expit(features @ np.array(weights) + self.offset)
+        return expit(features @ np.array(weights) + self.offset)
 
 
 class Prior(NamedTuple):
@@ -168,13 +168,13 @@ def held_out(
     confidence = np.empty(len(right))
     for held in np.unique(fold):
         w = regress(features[fold != held], right[fold != held], prior)
-        confidence[fold == held] = _expit(features[fold == held] @ w[:-1] + w[-1])
+        confidence[fold == held] = expit(features[fold == held] @ w[:-1] + w[-1])
     return confidence
 
 
 def rescaled(confidence: Values, slope: float, offset: float) -> Float64:
     """Return the confidence whose logit is slope · logit + offset (Platt, 1999)."""
-    return _expit(slope * logits(confidence) + offset)
+    return expit(slope * logits(confidence) + offset)
 
 
 def logits(confidence: Values) -> Float64:
@@ -201,16 +201,16 @@ def regress(features: Float64, right: NDArray[np.bool_], prior: Prior | None = N
         z = x @ w
         pull = weight * (w - mean)
         value = np.logaddexp(0, z).sum() - z[right].sum() + pull @ (w - mean) / 2
-        return value, x.T @ (_expit(z) - right) + pull
+        return value, x.T @ (expit(z) - right) + pull
 
     def curvature(w: Float64) -> Float64:
-        p = _expit(x @ w)
+        p = expit(x @ w)
         return (x * (p * (1 - p))[:, None]).T @ x + np.diag(weight)
 
     found = minimize(loss, mean, jac=True, hess=curvature, method="trust-exact")
     return np.asarray(found.x, np.float64)
 
 
-def _expit(logit: Values) -> Float64:
+def expit(logit: Values) -> Float64:
     """Return 1 / (1 + e^-logit), without overflow for any logit."""
     return np.asarray(np.exp(-np.logaddexp(0, -np.asarray(logit))), np.float64)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from turnwise.models.arrays import Float64
-from turnwise.models.confidence import Values, logits
+from turnwise.models.confidence import Values, expit, logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ExampleCalibration:
         """
         columns = example_features(plain, example)
         logit = columns @ np.array([self.logit, self.cosine, self.without]) + self.offset
-        return np.asarray(np.exp(-np.logaddexp(0.0, -logit)))
+        return expit(logit)
 
 
 def example_features(plain: Values, example: Values) -> Float64:

@@ -29,12 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float64
-from turnwise.models.confidence import Spread
+from turnwise.models.confidence import NARROWEST, Spread
 
 NO_EXAMPLE = -np.inf
 """Example score of a candidate that has no examples."""
-NARROWEST = 1e-6
-"""Least standard deviation of scores: nothing is divided by zero."""
 
 
 @dataclass(frozen=True, slots=True)

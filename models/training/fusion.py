@@ -15,7 +15,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float64
 from turnwise.models.card import update_card
-from turnwise.models.confidence import Spread, regress
+from turnwise.models.confidence import NARROWEST, Spread, regress
 from turnwise.models.data import read_dialogues
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.answers import (
@@ -37,7 +37,7 @@ from turnwise.models.evaluation.dialogue_answers import (
 )
 from turnwise.models.evaluation.metrics import Indices, Mask
 from turnwise.models.example_confidence import ExampleCalibration, example_features
-from turnwise.models.fusion import DEFAULT_FUSION, NARROWEST, Fusion
+from turnwise.models.fusion import DEFAULT_FUSION, Fusion
 from turnwise.models.training.config import Config, EncoderConfig
 from turnwise.models.training.corpora import Find
 

@@ -1,11 +1,12 @@
 """Every setting of the service, read from `TURNWISE_*` variables, with its default."""
 
+import hashlib
 import os
 import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from pydantic import (
     Field,
@@ -129,7 +130,7 @@ class Settings(Limits):
     which is experimental; with TLS `milvuss://` or `qdrants://`. By default all pools are in the
     memory of each replica."""
     data_dir: Path = Path(".turnwise")
-    """Folder of the private Redis's files, of the exported models and of trained indexes."""
+    """Folder of the private Redis's files, exported models, trained indexes and names of pools."""
 
     model: str = str(DEFAULT_MODEL)
     """A sentence-transformers folder or hub name."""
@@ -211,6 +212,14 @@ class Settings(Limits):
             return f"private Redis in {self.redis_folder.absolute()}"
         parts = urlsplit(self.redis_url)
         return f"Redis at {parts.netloc.rpartition('@')[2] or parts.path}"
+
+    @property
+    def redis_digest(self) -> str:
+        """A digest of where Redis is, which does not depend on its password."""
+        parts = urlsplit(self.redis_url or f"unix://{self.redis_folder.absolute()}")
+        hosts = parts.netloc.rpartition("@")[2]
+        place = [hosts, parts.path, *parse_qs(parts.query).get("db", ())]
+        return hashlib.sha256("\0".join(place).encode()).hexdigest()[:16]
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

@@ -68,6 +68,10 @@ class EncoderServices:
             "not_draining": not self.draining.is_set(),
         }
 
+    def warnings(self) -> list[str]:
+        """Return what is wrong although every check passes."""
+        return []
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services(EncoderServices):
@@ -93,3 +97,12 @@ class Services(EncoderServices):
         if self.store_answers:
             own["store"] = await self.store_answers()
         return own | await EncoderServices.checks(self)
+
+    def warnings(self) -> list[str]:
+        """Return the pools that are missing, if there are any.
+
+        They fail no check: then no replica would be ready, turns on other pools would fail as well,
+        and nobody could upload the missing pools again.
+        """
+        warning = self.followed_pools.missing.warning
+        return [warning] if warning else []

@@ -101,6 +101,7 @@ async def running_components(
             max_pool_size=settings.max_pool_size,
             max_pools_bytes=settings.max_pools_bytes,
             index_folder=settings.data_dir / "indexes",
+            names_file=settings.data_dir / "names" / f"{settings.redis_digest}.json",
             store=store,
         )
         stack.push_async_callback(followed.close)

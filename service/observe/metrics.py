@@ -213,6 +213,10 @@ class Metrics:
             buckets=_RECIPROCAL_RANKS,
         )
         self.pools = self._gauge("turnwise_pools", "Pools on this replica, by state.", ["state"])
+        self.missing_pools = self._gauge(
+            "turnwise_missing_pools",
+            "Pools and aliases that Redis lost, until they are back or somebody deletes them.",
+        )
         self.pool_candidates = self._gauge(
             "turnwise_pool_candidates", "Candidates in a pool.", ["namespace", "pool"]
         )

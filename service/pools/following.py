@@ -8,6 +8,7 @@ revisions of their pools with those in Redis, and read what is new (`replay`).
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -15,6 +16,7 @@ from typing import get_args
 
 from turnwise.service.errors import (
     NotEnoughMemory,
+    PoolNotFound,
     PoolNotReady,
     StateUnavailable,
     Unavailable,
@@ -25,6 +27,7 @@ from turnwise.service.pools.awaited import AwaitedPools
 from turnwise.service.pools.encoding import PoolEncoder
 from turnwise.service.pools.growth import NamespaceLimit
 from turnwise.service.pools.memory.workers import Background, Work, Workers, log_errors
+from turnwise.service.pools.missing import MissingPools
 from turnwise.service.pools.names import PoolNames
 from turnwise.service.pools.opening import PoolLimits, PoolOpener
 from turnwise.service.pools.pool import Backend, Pool
@@ -60,6 +63,7 @@ class FollowedPools:
     Attributes:
         in_memory: The pools that are in memory, or are being read.
         names: The names and aliases of all pools, as Redis last said.
+        missing: The names of pools and aliases that Redis lost.
         directory: The names of all pools in Redis.
         records: The pools in Redis.
         opener: Makes pools, and knows the encoders and the store that they can have.
@@ -77,6 +81,7 @@ class FollowedPools:
         max_pool_size: int,
         max_pools_bytes: int | None = None,
         index_folder: Path,
+        names_file: Path | None = None,
         store: CandidateStore | None = None,
         refused_seconds: float = REFUSED_SECONDS,
     ) -> None:
@@ -91,6 +96,7 @@ class FollowedPools:
             max_pool_size: Greatest number of candidates in a pool.
             max_pools_bytes: Most bytes of the candidates of a namespace's pools.
             index_folder: Folder for approximate indexes, which replicas may share.
+            names_file: File for the names of all pools in this Redis, which replicas may share.
             store: An engine that keeps pools, in addition to those in memory.
             refused_seconds: Time for which `ready` waits for pools that do not fit into memory.
         """
@@ -101,6 +107,7 @@ class FollowedPools:
         self.in_memory: dict[PoolKey, Pool] = {}
         self.names = PoolNames()
         self.directory = Directory(redis, metrics)
+        self.missing = MissingPools(self.directory, metrics, names_file)
         self.records = backends["default"].records
         self.background = Background()
         self._workers = Workers(search_threads)
@@ -185,7 +192,7 @@ class FollowedPools:
         pool = self.in_memory.get(key)
         if pool is None:
             self._check_known()
-            raise not_found(key)
+            raise self._not_found(key)
         return pool
 
     async def find(self, name: PoolKey, *, newest: bool = False) -> Pool:
@@ -228,7 +235,7 @@ class FollowedPools:
         (revision,) = await self.records.revisions([key])
         if revision is None:
             self.forget(key)
-            raise not_found(key)
+            raise self._not_found(key)
         self.open(key, revision)
         return key
 
@@ -276,6 +283,11 @@ class FollowedPools:
             pool.forgotten = True
         self._metrics.forget_pool(*key)
 
+    def _not_found(self, key: PoolKey) -> PoolNotFound:
+        if key in self.missing.names:
+            return PoolNotFound(f"there is no pool '{key.name}': Redis lost it; restore a backup")
+        return not_found(key)
+
     def _is_current(self, pool: Pool) -> bool:
         return self.in_memory.get(pool.key) is pool
 
@@ -299,7 +311,7 @@ class FollowedPools:
         changes = await self.directory.changes()
         self._check_database(changes.database_id)
         if changes != self._changes or monotonic() > self._next_full_poll:
-            await self._compare()
+            await self._compare(changes)
             self._changes = changes
             self._next_full_poll = monotonic() + FULL_POLL_SECONDS
         if monotonic() > self._noted_at + NOTE_SECONDS:
@@ -313,7 +325,7 @@ class FollowedPools:
                 self.begin_read(pool)
         self._awaited.update(self._is_current)
 
-    async def _compare(self) -> None:
+    async def _compare(self, changes: Changes) -> None:
         """Read all names, and the revisions of the pools in memory; give up those that are idle."""
         known = dict(self.in_memory)  # the names may lack a pool that is created from now on
         known_keys = known.keys() | self.names.obstacles.keys()
@@ -334,6 +346,8 @@ class FollowedPools:
         for key in known_keys - names.keys():
             self._forget_deleted(key, known)
         self.names.listed = names.keys()
+        with suppress(StateUnavailable):  # a Redis that is full still lets replicas follow it
+            await self.missing.update(changes, frozenset(names.keys() | aliases.keys()))
         if not self._awaited.are_known:
             self._awaited.begin(self.in_memory.values())
             self._noted_at = monotonic()  # no request has named these pools here

@@ -261,11 +261,13 @@ class Pools:
     async def drop(self, namespace: str, name: str) -> None:
         """Delete a pool; if an earlier deletion failed halfway, finish it.
 
+        A pool or an alias that Redis lost is no longer missing.
+
         Raises:
             Conflict: The name is an alias, or an alias points at the pool.
         """
         key = PoolKey(namespace, name)
-        listed = await self._directory.unlist(key)
+        listed, was_missing = await self._directory.unlist(key)
         try:
             deleted = await self._delete(key)
         except BaseException:
@@ -275,12 +277,11 @@ class Pools:
             raise
         if deleted:  # another replica may have listed it again meanwhile
             await self._directory.remove(key, deleted)
-        if listed or deleted:
-            self._opener.files.remove(key)
-            await self._directory.count_change()
         self._followed.forget(key)
-        if not (listed or deleted):
+        if not (listed or deleted or was_missing):
             raise not_found(key)
+        self._opener.files.remove(key)
+        await self._directory.count_change()
 
     async def _delete(self, key: PoolKey) -> str | None:
         """Delete a pool's record and its candidates; return its incarnation if there was one."""

@@ -1,5 +1,7 @@
 """Answers about the process: whether it is alive and ready, its version and its limits."""
 
+from collections.abc import Sequence
+
 from turnwise.service.wire.fields import Value
 
 
@@ -14,6 +16,8 @@ class Ready(Value):
 
     ready: bool
     checks: dict[str, bool]
+    warnings: Sequence[str] = ()
+    """What is wrong although the service can serve, such as pools that Redis lost."""
 
 
 class ModelFacts(Value):

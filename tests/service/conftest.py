@@ -1,6 +1,7 @@
 """Services with a tiny model on a real Redis; and a naive oracle."""
 
 import asyncio
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -44,8 +45,9 @@ def defaults(
 
 
 @pytest.fixture
-def launch(redis_url: str, defaults: dict[str, object]) -> Iterator[Launch]:
+def launch(redis_url: str, defaults: dict[str, object], data_folder: Path) -> Iterator[Launch]:
     """Services of the test's own, on an empty Redis."""
+    shutil.rmtree(data_folder / "names", ignore_errors=True)  # of the pools of earlier tests
     with launching(redis_url=redis_url, **defaults) as start:
         yield start
 

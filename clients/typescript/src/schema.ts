@@ -742,6 +742,12 @@ export interface components {
             };
             /** Ready */
             ready: boolean;
+            /**
+             * Warnings
+             * @description What is wrong although the service can serve, such as pools that Redis lost.
+             * @default []
+             */
+            warnings?: string[];
         };
         /**
          * Rejected

@@ -68,6 +68,9 @@ async def readyz(services: ServicesDep) -> Response:
     that requests have named on any replica in the last six hours of use. Each is loaded, and
     indexed if it is large; once that is so, later changes of pools do not turn readiness off.
 
+    `warnings` names pools and aliases that Redis lost. They do not turn readiness off: turns on
+    other pools are answered, and the lost pools can be uploaded again.
+
     The service accepts connections only after the model is loaded and warm.
     """
     checks = await _run_checks(services)
@@ -75,7 +78,7 @@ async def readyz(services: ServicesDep) -> Response:
     if failed:
         errors = [FieldError((check,), _FAILURES[check]) for check in failed]
         raise NotReady("; ".join(error.msg for error in errors), errors)
-    return answer(Ready(ready=True, checks=checks))
+    return answer(Ready(ready=True, checks=checks, warnings=services.warnings()))
 
 
 @router.get(

@@ -29,8 +29,10 @@ async def examine_pools(
     """
     metrics = Metrics()
     records = PoolRecords(redis, metrics, fingerprint=fingerprint)
+    directory = Directory(redis, metrics)
     try:
-        keys = sorted(await Directory(redis, metrics).names())
+        keys = sorted(await directory.names())
+        lost = await directory.missing() - {*keys, *await directory.aliases()}
         revisions = await records.revisions(keys)
         found = [
             await _examine_stored(records, key, revision.store_name, engine)
@@ -46,7 +48,14 @@ async def examine_pools(
         return [Finding("pools", "fail", str(error), "see the checks of redis above")]
     if not found:
         found = [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
-    return found + left
+    return found + left + [_describe_lost(key) for key in sorted(lost)]
+
+
+def _describe_lost(key: PoolKey) -> Finding:
+    advice = (
+        "restore a snapshot (`turnwise pool restore`) or load it; DELETE /pools/NAME gives it up"
+    )
+    return Finding(f"pool {key}", "fail", "Redis lost it, or this alias", advice)
 
 
 async def _examine(

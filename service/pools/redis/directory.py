@@ -22,6 +22,7 @@ from turnwise.service.pools.redis.values import PoolKey, not_found
 
 _NAMES = "tw:pools"
 _ALIASES = "tw:aliases:{tw:pools}"
+_MISSING = "tw:missing:{tw:pools}"
 _DATABASE_ID = "tw:born"
 _CHANGES = "tw:changes:{tw:born}"
 _IN_USE = "tw:in-use:{tw:born}"
@@ -32,6 +33,22 @@ class Changes(NamedTuple):
 
     database_id: str
     number: int
+
+    def are_older_than(self, seen: "Changes") -> bool:
+        """Return whether Redis has lost changes since it had those that were seen."""
+        return self.database_id != seen.database_id or self.number < seen.number
+
+
+class Unlisted(NamedTuple):
+    """A name that was removed from the lists.
+
+    Attributes:
+        incarnation: The incarnation of its pool; None if no pool was listed.
+        was_missing: Whether it was one of the missing names.
+    """
+
+    incarnation: str | None
+    was_missing: bool
 
 
 class Directory(Commands):
@@ -76,6 +93,15 @@ class Directory(Commands):
         found = await self.execute("pool_read", self._redis.hgetall(_ALIASES))
         return {_key(alias): _key(pool) for alias, pool in found.items()}
 
+    async def missing(self) -> frozenset[PoolKey]:
+        """Return the names that were noted as missing; some may be listed again."""
+        found = await self.execute("pool_read", self._redis.smembers(_MISSING))
+        return frozenset(map(_key, found))
+
+    async def add_missing(self, names: Iterable[PoolKey]) -> None:
+        """Note that Redis lost pools or aliases of these names."""
+        await self.execute("pool_write", self._redis.sadd(_MISSING, *map(str, names)))
+
     async def resolve(self, name: PoolKey) -> PoolKey:
         """Return the pool that a name refers to: the pool of an alias, or the name itself."""
         pool = await self.execute("pool_read", self._redis.hget(_ALIASES, str(name)))
@@ -91,24 +117,25 @@ class Directory(Commands):
         if await self.run_script("pool_write", "enlist", [_NAMES, _ALIASES], arguments) != b"ok":
             raise Conflict(f"there is an alias '{key.name}'")
 
-    async def unlist(self, key: PoolKey) -> str | None:
-        """Remove a pool that is about to be deleted from the list; return its incarnation there.
+    async def unlist(self, key: PoolKey) -> Unlisted:
+        """Remove a pool that is about to be deleted from the list, and from the missing names.
 
         No alias can point at it any more.
 
         Raises:
             Conflict: The name is an alias, or an alias points at the pool.
         """
-        outcome, found = await self.run_script(
-            "pool_write", "unlist", [_NAMES, _ALIASES], [str(key)]
+        outcome, *found = await self.run_script(
+            "pool_write", "unlist", [_NAMES, _ALIASES, _MISSING], [str(key)]
         )
         if outcome == b"is_alias":
-            to = _key(found).name
+            to = _key(found[0]).name
             raise Conflict(f"'{key.name}' is an alias of pool '{to}'; delete the alias")
         if outcome == b"has_alias":
-            alias = _key(found).name
+            alias = _key(found[0]).name
             raise Conflict(f"alias '{alias}' points at pool '{key.name}'; move it first")
-        return found.decode() or None
+        incarnation, was_missing = found
+        return Unlisted(incarnation.decode() or None, bool(was_missing))
 
     async def remove(self, key: PoolKey, incarnation: str) -> None:
         """Remove a deleted pool from the list."""
@@ -131,12 +158,12 @@ class Directory(Commands):
             raise Conflict(f"alias '{alias.name}' does not point at pool '{expected.name}'")
 
     async def unpoint(self, alias: PoolKey) -> None:
-        """Delete an alias, and not its pool.
+        """Delete an alias, and not its pool; an alias that Redis lost is no longer missing.
 
         Raises:
             PoolNotFound: There is no such alias.
         """
-        if not await self.execute("pool_write", self._redis.hdel(_ALIASES, str(alias))):
+        if not await self.run_script("pool_write", "unpoint", [_ALIASES, _MISSING], [str(alias)]):
             raise PoolNotFound(f"there is no alias '{alias.name}'")
 
 

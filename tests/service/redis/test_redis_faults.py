@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis as blocking
 
+from tests.service.conftest import Examined
 from tests.support.messages import REPLIES, posts, problem, write_lines
 from tests.support.oracle import Oracle
 from tests.support.redis_keys import pool_key
@@ -225,8 +226,37 @@ def test_all_that_redis_holds_may_go_while_requests_come(
     for method, path, body in calls:
         seen.add(live.http.request(method, path, json=body).status_code)
     assert seen <= {200, 404, 409}
-    assert live.ready
     assert live.metric("turnwise_redis_losses_total", what="database") >= 1
+
+
+def test_a_lost_pool_is_missed_until_it_is_back_also_by_a_replica_that_starts_later(
+    launch: Launch, redis_server: RedisServer, examined: Examined
+) -> None:
+    def missed(live: Live) -> float:
+        return live.metric("turnwise_missing_pools")
+
+    one = launch(redis_url=redis_server.url)
+    one.fill()
+    one.fill(pool="other")
+    eventually(lambda: len(one.services.followed_pools.names.listed) == 2)
+    redis_server.command("FLUSHALL")
+    eventually(lambda: missed(one) == 2)
+    two = launch(redis_url=redis_server.url)
+    for live in (one, two):
+        assert live.ready  # turns on other pools are answered, and uploads get through
+        assert live.get("/readyz")["warnings"] == [
+            "missing since Redis lost data: default/default, default/other"
+        ]
+    assert "Redis lost it" in two.try_turn().json()["detail"]
+    found = examined(redis_url=redis_server.url)
+    assert found["pool default/other"].grade == "fail"
+    two.fill()
+    assert one.http.delete("/pools/other").status_code == 204
+    for live in (one, two):
+        eventually(lambda: missed(live) == 0)  # noqa: B023
+        assert live.get("/readyz")["warnings"] == []
+    found = examined(redis_url=redis_server.url)
+    assert (found["pool default/default"].grade, "pool default/other" in found) == ("ok", False)
 
 
 @pytest.mark.parametrize("lost", ["meta", "posts", "second", "answers"])

@@ -170,7 +170,14 @@ async def start(
             encoders = {"default": RunningQueries(cast(CachedEncoder, encoder))}
             folder = tmp_path / (data or f"replica-{next(replicas)}")
             given = defaults | limits
-            followed = FollowedPools(redis, encoders, metrics, index_folder=folder, **given)
+            followed = FollowedPools(
+                redis,
+                encoders,
+                metrics,
+                index_folder=folder,
+                names_file=folder / "names.json",
+                **given,
+            )
             await followed.start([PoolKey("n", "p")])
             stack.push_async_callback(followed.close)
             if ready:

@@ -1,7 +1,8 @@
--- Removes a pool from the list of names, unless the name is an alias or an alias points at it.
--- KEYS: names of the pools, aliases. ARGV: name.
--- Returns 'ok' and the incarnation ("": not listed), 'is_alias' and its pool, or 'has_alias' and
--- that alias.
+-- Removes a pool from the list of names and from the missing names, unless the name is an alias or
+-- an alias points at it.
+-- KEYS: names of the pools, aliases, missing names. ARGV: name.
+-- Returns 'ok', the incarnation ("": not listed) and whether it was missing (0 or 1); 'is_alias' and
+-- its pool; or 'has_alias' and that alias.
 local to = redis.call('HGET', KEYS[2], ARGV[1])
 if to then return {'is_alias', to} end
 local aliases = redis.call('HGETALL', KEYS[2])
@@ -10,4 +11,4 @@ for i = 1, #aliases, 2 do
 end
 local incarnation = redis.call('HGET', KEYS[1], ARGV[1])
 redis.call('HDEL', KEYS[1], ARGV[1])
-return {'ok', incarnation or ''}
+return {'ok', incarnation or '', redis.call('SREM', KEYS[3], ARGV[1])}

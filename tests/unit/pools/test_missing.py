@@ -1,0 +1,106 @@
+"""Pools and aliases that Redis lost: who knows of them, and until when."""
+
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from tests.support.waiting import until
+from tests.unit.pools.conftest import Replica, StartReplica
+from turnwise.service.errors import PoolNotFound
+from turnwise.service.pools import PoolKey, following
+from turnwise.service.wire.pools import PoolRequest
+
+pytestmark = pytest.mark.anyio
+
+
+def missing(replica: Replica) -> list[str]:
+    return sorted(map(str, replica.followed.missing.names))
+
+
+async def test_lost_names_are_missing_until_they_are_back_or_deleted(
+    start: StartReplica, redis: Redis
+) -> None:
+    one = await start()
+    for name in ("p", "q", "r"):
+        await one.fill(name, "One.")
+    for alias in ("shop", "bar"):
+        await one.pools.point("n", alias, "q")
+    await one.followed.poll()
+    await redis.flushall()
+    await until(lambda: len(missing(one)) == 5)
+    later = await start()
+    assert missing(later) == ["n/bar", "n/p", "n/q", "n/r", "n/shop"]
+    assert later.metric("turnwise_missing_pools") == 5
+    with pytest.raises(PoolNotFound, match="Redis lost it"):
+        await later.pools.view("n", "q")
+    await later.fill("p", "Two.")
+    await later.pools.drop("n", "q")
+    await later.pools.drop("n", "shop")
+    await later.pools.unpoint("n", "bar")
+    await until(lambda: missing(one) == ["n/r"])
+    await until(lambda: missing(later) == ["n/r"])
+    with pytest.raises(PoolNotFound, match=r"there is no pool 'q'$"):
+        await one.pools.drop("n", "q")
+    await one.fill("r", "Two.")
+    await until(lambda: not missing(one) + missing(later))
+
+
+async def test_names_are_noted_again_after_a_second_loss(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one = await start()
+    await one.fill("q", "One.")
+    await one.followed.poll()
+    for _ in range(2):
+        await redis.flushall()
+        await one.followed.poll()
+        assert await redis.smembers("tw:missing:{tw:pools}") == {b"n/q"}
+
+
+async def test_a_pool_that_was_deleted_is_not_missing(start: StartReplica) -> None:
+    one = await start()
+    two = await start()
+    await one.fill("q", "One.")
+    await until(lambda: PoolKey("n", "q") in two.followed.names.listed)
+    await one.pools.drop("n", "q")
+    await until(lambda: PoolKey("n", "q") not in two.followed.names.listed)
+    assert missing(one) == missing(two) == []
+
+
+async def test_a_replica_that_starts_alone_knows_the_names_by_its_file(
+    start: StartReplica, redis: Redis
+) -> None:
+    one = await start(data="kept")
+    await one.fill("q", "One.")
+    await one.followed.poll()
+    await one.followed.close()
+    await redis.flushall()
+    assert missing(await start(data="kept")) == ["n/q"]
+    assert missing(await start(data="other")) == ["n/q"]  # which Redis has by now
+
+
+async def test_a_file_of_names_that_cannot_be_read_is_written_again(
+    start: StartReplica, tmp_path: Path
+) -> None:
+    file = tmp_path / "kept" / "names.json"
+    file.parent.mkdir()
+    file.write_text("broken")
+    one = await start(data="kept")
+    await one.fill("q", "One.")
+    await one.followed.poll()
+    assert "q" in file.read_text()
+
+
+async def test_a_redis_that_went_back_to_an_earlier_state_has_lost_its_newest_pools(
+    start: StartReplica, redis: Redis
+) -> None:
+    one = await start()
+    await one.pools.create("n", "q", PoolRequest())
+    earlier = await redis.get("tw:changes:{tw:born}")
+    await one.pools.create("n", "r", PoolRequest())
+    await one.followed.poll()
+    await redis.hdel("tw:pools", "n/r")
+    await redis.set("tw:changes:{tw:born}", earlier)
+    await until(lambda: missing(one) == ["n/r"])

@@ -26,6 +26,8 @@ from turnwise.models.files import replace_file
 T = TypeVar("T")
 
 _COMPRESSED: dict[str, Callable[..., TextIO]] = {".gz": gzip.open, ".xz": lzma.open}
+_LONGEST_LINE = 4 << 20
+"""Characters of a line. A few kilobytes of `.xz` can hold a line that no memory can."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_TYPES = {
     str: "a string",
@@ -101,17 +103,32 @@ def _find_undecodable_line(path: str | Path) -> int | None:
     """Return the first line that is not UTF-8; text files decode in blocks and do not know it."""
     opener = _COMPRESSED.get(Path(path).suffix, open)
     with opener(path, "rt", encoding="utf-8", errors="surrogateescape") as file:
-        return next((line for line, text in enumerate(file, 1) if _SURROGATE.search(text)), None)
+        lines = enumerate(read_lines(file, path), start=1)
+        return next((number for number, line in lines if _SURROGATE.search(line)), None)
+
+
+def read_lines(file: TextIO, path: str | Path) -> Iterator[str]:
+    """Stream the lines of an open file with their ends, and hold only one of them in memory.
+
+    Raises:
+        DataError: A line is too long.
+    """
+    number = 1
+    while line := file.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            raise DataError(f"more than {_LONGEST_LINE} characters", str(path), number)
+        yield line
+        number += 1
 
 
 def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Stream the objects of a JSON Lines file with their line numbers; blank lines are skipped.
 
     Raises:
-        DataError: The file cannot be read, or a line is not a JSON object.
+        DataError: The file cannot be read, a line is too long, or it is not a JSON object.
     """
     with open_text(path) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(read_lines(file, path), start=1):
             if not line.strip():
                 continue
             try:
@@ -330,7 +347,7 @@ def read_utterance(record: Record) -> Utterance:
 
 def _read_txt(path: Path, stem: str) -> _Dialogues:
     with open_text(path) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(read_lines(file, path), start=1):
             texts = filter(str.strip, line.split("__eou__"))  # an empty one does not take a turn
             yield f"{stem}-{number}", map(Utterance, cycle("AB"), texts)
 
@@ -338,7 +355,7 @@ def _read_txt(path: Path, stem: str) -> _Dialogues:
 def _read_csv(path: Path, _stem: str) -> _Dialogues:
     name = str(path)
     with open_text(path) as file:
-        reader = csv.DictReader(file, strict=True)
+        reader = csv.DictReader(read_lines(file, path), strict=True)
         try:
             key = _id_column(reader.fieldnames or (), name)
             seen: set[str] = set()

@@ -103,7 +103,12 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         )
         stack.push_async_callback(services.turns.close)
         if settings.default_pool:
-            fill = partial(_fill_default_pool, components.pools, settings.default_pool)
+            fill = partial(
+                _fill_default_pool,
+                components.pools,
+                settings.default_pool,
+                settings.max_pool_size,
+            )
             await components.followed_pools.keep_filled(fill)
         following = asyncio.create_task(keys.follow())
         stack.callback(following.cancel)
@@ -254,9 +259,9 @@ def _make_services(
     )
 
 
-async def _fill_default_pool(pools: Pools, file: Path) -> None:
+async def _fill_default_pool(pools: Pools, file: Path, most: int) -> None:
     """Create the pool `default` of the namespace without a key, unless it exists."""
-    candidates = await asyncio.to_thread(read_candidates, file)
+    candidates = await asyncio.to_thread(read_candidates, file, most)
     try:
         await pools.load(NAMESPACE, DEFAULT_POOL)
         if (await pools.view(NAMESPACE, DEFAULT_POOL)).version:

@@ -165,7 +165,7 @@ class Pool(PoolOperations, Sender):
             add_examples: Add only the examples of the lines, to candidates that the pool has.
 
         Raises:
-            DataError: A line of the file is not a candidate, or the service rejects it.
+            DataError: The file has no candidates, a line is not one, or the service rejects it.
             ClientError: The service rejects a batch or cannot be reached.
         """
         load = Load(self.name, file, progress, add_examples=add_examples)

@@ -186,7 +186,7 @@ class Load:
         add_examples: As of an upload.
 
     Raises:
-        DataError: A line of the file is not a candidate; nothing was sent.
+        DataError: A line of the file is not a candidate, or there are none; nothing was sent.
     """
 
     def __init__(
@@ -201,20 +201,19 @@ class Load:
         for candidate in candidate_lines(file):
             self._total += 1
             examples += len(candidate.examples)
+        if not self._total:
+            raise DataError("there are no candidates", str(file))
         self._loaded = 0
         self._sent = 0
         self.result = Loaded(version=0, upserted=0, unchanged=0, size=0, examples=examples)
         """The sum of the batches that are in the pool; version and size are those of the last."""
 
     def uploads(self) -> Iterator[Upload]:
-        """Yield the uploads of the batches; an empty file has an empty one."""
+        """Yield the uploads of the batches."""
         candidates = candidate_lines(self._file)
-        while self._sent < self._total or not self._sent:
-            batch = list(islice(candidates, BATCH))
+        while batch := list(islice(candidates, BATCH)):
             self._sent += len(batch)
             yield Upload(self._pool, batch, self._report_progress, add_examples=self._add_examples)
-            if not batch:
-                return
 
     def add(self, edited: Edited) -> None:
         """Add the result of the last upload."""

@@ -8,15 +8,16 @@
 - `redis`: the log of a pool in Redis, the names of all pools, and aliases.
 - `memory`: a pool in memory, its contents and indexes.
 - `stores`: a pool in a candidate store, and the engines.
-- `files`: snapshots and catalogues.
+- `files`: files of candidates, snapshots and catalogues.
 
 Anything that keeps, changes or searches candidates belongs here; how a turn uses them belongs to
 `selection`. The package may import `encoder`, `redis`, `wire`, `observe`, `settings`, `errors` and
 `models`.
 """
 
-from turnwise.service.pools.candidate import Candidate, read_candidates
+from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import PoolEncoder, RunningQueries
+from turnwise.service.pools.files.candidates import read_candidates
 from turnwise.service.pools.files.snapshot import (
     Snapshot,
     SnapshotError,

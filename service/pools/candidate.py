@@ -1,20 +1,15 @@
-"""Candidates: their ids, equality, and files of them."""
+"""Candidates: their ids, their equality, and what they may have."""
 
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pydantic import TypeAdapter, ValidationError
-
-from turnwise.models.data import read_jsonl
-from turnwise.models.errors import DataError, first_error
 from turnwise.models.texts import fold_text
-from turnwise.service.candidate_files import read_candidate
 from turnwise.service.errors import InvalidRequest
+from turnwise.service.settings import Limits, describe_excess
 from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -30,9 +25,6 @@ class Learned(NamedTuple):
     """Unix seconds."""
     session: str | None = None
     """The session that it came from, so that it can be deleted with what its user said."""
-
-
-_learned_examples = TypeAdapter(tuple[Learned, ...])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,26 +201,20 @@ def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [candidates[index] for index in indexes.values()]
 
 
-def read_candidates(path: Path) -> list[Candidate]:
-    """Return the candidates of a JSON Lines file; only `text` is required.
+def find_excesses(candidate: UploadedCandidate) -> Iterator[tuple[str, str]]:
+    """Yield each field that exceeds a limit, and what is wrong with it.
 
-    Raises:
-        DataError: The file cannot be read, a line is not a candidate, or two different candidates
-            share an id.
+    The limits hold for uploads, and for files of candidates.
     """
-    candidates = [_read(record, str(path), line) for line, record in read_jsonl(path)]
+    if (length := len(candidate.text)) > (most := Limits.max_text_chars):
+        yield "text", describe_excess(length, most, "characters")
+    if not candidate.metadata:
+        return
     try:
-        distinct(candidates)
-    except InvalidRequest as error:
-        raise DataError(error.errors[0].msg, str(path)) from None
-    return candidates
-
-
-def _read(record: Mapping[str, Any], file: str, line: int) -> Candidate:
-    """Return the candidate of a line, with the examples that it had learned."""
-    candidate = Candidate.uploaded(read_candidate(record, file, line))
-    try:
-        learned = _learned_examples.validate_python(record.get("learned") or ())
-    except ValidationError as error:
-        raise DataError(f"not a candidate: {first_error(error)}", file, line, "learned") from None
-    return replace(candidate, learned=learned)
+        json_text = json.dumps(candidate.metadata, allow_nan=False, ensure_ascii=False)
+        size = len(json_text.encode())
+    except ValueError:
+        yield "metadata", "holds a value that JSON cannot represent"
+        return
+    if size > (most := Limits.max_metadata_bytes):
+        yield "metadata", describe_excess(size, most, "bytes")

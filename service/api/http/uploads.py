@@ -1,7 +1,6 @@
 """Uploads of candidates: the parser of the request, and answers with lines of progress."""
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -21,11 +20,12 @@ from turnwise.service.errors import (
     UnsupportedMedia,
 )
 from turnwise.service.pools import Candidate
+from turnwise.service.pools.candidate import find_excesses
 from turnwise.service.pools.encoding import EncodingProgress
 from turnwise.service.pools.memory.free_memory import Memory
-from turnwise.service.settings import Limits, describe_excess
+from turnwise.service.settings import Limits
 from turnwise.service.wire.pools import NDJSON, Edited, UploadedCandidate, UploadStep
-from turnwise.service.wire.problems import FieldError, Loc, Problem
+from turnwise.service.wire.problems import FieldError, Problem
 
 _MOST_ERRORS = 20
 _MOST_FIELDS = 20
@@ -118,8 +118,8 @@ class _Upload:
         except ValidationError as error:
             self._fail(*invalid(error.errors(include_input=False), item, loc).errors)
             return
-        self._check_text(uploaded.text, (*loc, "text"))
-        self._check_metadata(uploaded.metadata, (*loc, "metadata"))
+        for field, message in find_excesses(uploaded):
+            self._fail(FieldError((*loc, field), message))
         self._candidates.append(Candidate.uploaded(uploaded))
         if len(self._candidates) > (most := self.limits.max_pool_size):
             raise PoolFull(f"an upload may have {most} candidates; nothing was changed")
@@ -152,23 +152,6 @@ class _Upload:
         """Return all candidates, or raise their errors."""
         self._stop_at_errors(1)
         return self._candidates
-
-    def _check_text(self, text: str, loc: Loc) -> None:
-        most = self.limits.max_text_chars
-        if len(text) > most:
-            self._fail(FieldError(loc, describe_excess(len(text), most, "characters")))
-
-    def _check_metadata(self, metadata: dict[str, Any], loc: Loc) -> None:
-        if not metadata:
-            return
-        try:
-            size = len(json.dumps(metadata, allow_nan=False, ensure_ascii=False).encode())
-        except ValueError:
-            self._fail(FieldError(loc, "holds a value that JSON cannot represent"))
-            return
-        most = self.limits.max_metadata_bytes
-        if size > most:
-            self._fail(FieldError(loc, describe_excess(size, most, "bytes")))
 
     def _fail(self, *errors: FieldError) -> None:
         self._errors.extend(errors)

@@ -13,6 +13,7 @@ from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.options import find_nearest, is_writable
 from turnwise.service.client import Client, ClientError, UnavailableError
+from turnwise.service.errors import NotEnoughMemory
 from turnwise.service.journal import load_hook
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import trace_endpoint
@@ -32,7 +33,7 @@ def examine_settings(settings: Settings) -> Iterator[Finding]:
     yield _examine_access(settings)
     yield _examine_data_folder(settings.data_dir, private_redis=settings.redis_url is None)
     if settings.default_pool:
-        yield _examine_default_pool(settings.default_pool)
+        yield _examine_default_pool(settings.default_pool, settings.max_pool_size)
     for subject, folder in (("pairwise", settings.pairwise), ("reranker", settings.reranker)):
         if folder:
             yield _examine_model_folder(subject, folder)
@@ -118,10 +119,10 @@ def _examine_data_folder(folder: Path, *, private_redis: bool) -> Finding:
     return Finding("data folder", "ok", found)
 
 
-def _examine_default_pool(file: Path) -> Finding:
+def _examine_default_pool(file: Path, most: int) -> Finding:
     try:
-        count = len(read_candidates(file))
-    except DataError as error:
+        count = len(read_candidates(file, most))
+    except (DataError, NotEnoughMemory) as error:
         return Finding("default pool", "fail", str(error), "correct TURNWISE_DEFAULT_POOL's file")
     return Finding("default pool", "ok", f"{count} candidates in {file}")
 

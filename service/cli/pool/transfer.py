@@ -46,10 +46,10 @@ async def restore_pool(
         progress: Called with (texts encoded, texts in total).
 
     Raises:
-        SnapshotError: The folder holds no complete snapshot.
+        SnapshotError: The folder holds no complete snapshot, or one that exceeds a limit.
         ServiceError: Redis cannot be reached, or the encoder fails.
     """
-    snapshot = await asyncio.to_thread(read_snapshot, folder)
+    snapshot = await asyncio.to_thread(read_snapshot, folder, settings.max_pool_size)
     name = name or snapshot.manifest.pool
     async with components_of(settings) as components:
         pools = components.pools

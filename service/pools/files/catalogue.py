@@ -23,11 +23,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from turnwise.models.data import open_text, read_jsonl
+from turnwise.models.data import open_text, read_jsonl, read_lines
 from turnwise.models.errors import DataError, TurnwiseError
-from turnwise.service.candidate_files import read_candidate
 from turnwise.service.pools.candidate import Candidate, sorted_json
-from turnwise.service.settings import Limits, describe_excess
+from turnwise.service.pools.files.candidates import read_limited
 
 PART = 10_000
 """Candidates of a part, which takes some 8 MB with the default model."""
@@ -161,27 +160,17 @@ def _rows(files: Sequence[str]) -> Iterator[Row]:
         with _local(file) as path:
             if names[-1:] == [".parquet"]:
                 for number, fields in _read_parquet(path):
-                    yield _row(fields, f"{file}, row {number}", None)
+                    place = f"{file}, row {number}"
+                    yield Row(read_limited(fields, place), place, None)
             elif names[-1:] == [".csv"]:
                 for line, fields in _read_csv(path):
-                    yield _row(fields, file, line)
+                    yield Row(read_limited(fields, file, line), file, line)
             elif names[-1:] == [".jsonl"]:
                 for line, fields in read_jsonl(path):
-                    yield _row(fields, file, line)
+                    yield Row(read_limited(fields, file, line), file, line)
             else:
                 expected = "expected .parquet, .jsonl or .csv, or the last two with .gz or .xz"
                 raise DataError(f"unknown ending: {expected}", file)
-
-
-def _row(fields: dict[str, Any], file: str, line: int | None) -> Row:
-    read = read_candidate(fields, file, line)
-    row = Row(Candidate.uploaded(read), file, line)
-    if (length := len(read.text)) > Limits.max_text_chars:
-        raise row.error(describe_excess(length, Limits.max_text_chars, "characters"), "text")
-    size = len(json.dumps(read.metadata, ensure_ascii=False).encode()) if read.metadata else 0
-    if size > Limits.max_metadata_bytes:
-        raise row.error(describe_excess(size, Limits.max_metadata_bytes, "bytes"), "metadata")
-    return row
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -192,7 +181,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             rows = (row for batch in batches for row in batch.to_pylist())
             for number, row in enumerate(rows, 1):
                 if isinstance(row.get("metadata"), str):
-                    row["metadata"] = _parse_metadata(row["metadata"], f"{path}, row {number}")
+                    row["metadata"] = parse_metadata(row["metadata"], f"{path}, row {number}")
                 yield number, row
     except pa.ArrowException as error:
         raise DataError(f"not Parquet: {error}", str(path)) from error
@@ -200,7 +189,8 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(error.strerror or str(error), str(path)) from error
 
 
-def _parse_metadata(metadata: str, place: str) -> object:
+def parse_metadata(metadata: str, place: str) -> object:
+    """Return the metadata of a row of Parquet; raises DataError if they are not JSON."""
     try:
         return json.loads(metadata)
     except (ValueError, RecursionError) as error:
@@ -209,7 +199,7 @@ def _parse_metadata(metadata: str, place: str) -> object:
 
 def _read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with open_text(path) as file:
-        reader = csv.DictReader(file, strict=True)
+        reader = csv.DictReader(read_lines(file, path), strict=True)
         try:
             columns = reader.fieldnames or ()
             if "text" not in columns or len(set(columns)) < len(columns):

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.models.roles import EncoderKind
 from turnwise.service.encoder.model import Encoder
-from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.files.catalogue import Catalogue, url_errors
+from turnwise.service.pools.files.candidates import read_limited
+from turnwise.service.pools.files.catalogue import Catalogue, parse_metadata, url_errors
 from turnwise.service.pools.memory.flat import Float16, are_unit
 from turnwise.service.pools.view import CandidateBatch
 
@@ -170,6 +170,7 @@ class PartsFolder:
 
         Raises:
             PartsError: A part is damaged.
+            DataError: A candidate exceeds a limit of uploads.
         """
         for part in manifest.parts:
             made = BytesIO(self._system.cat_file(self._path_of(part.name)))
@@ -177,14 +178,14 @@ class PartsFolder:
                 table = parquet.read_table(made, page_checksum_verification=True)
             self._check(table.schema, manifest, part)
             with self._translate_damage(part):
-                batch = _batch(table, manifest.encoded_by.dimension)
+                batch = _batch(table, self._path_of(part.name), manifest.encoded_by.dimension)
             yield batch
 
     @contextmanager
     def _translate_damage(self, part: Part) -> Iterator[None]:
         try:
             yield
-        except (pa.ArrowException, OSError, LookupError, ValueError) as error:
+        except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
             raise PartsError(f"{self._path_of(part.name)} is damaged: {error}") from None
 
     def _check(self, schema: pa.Schema, manifest: PartsManifest, part: Part) -> None:
@@ -225,18 +226,12 @@ def _vector_column(vectors: Float16) -> pa.FixedSizeListArray:
     )
 
 
-def _batch(table: pa.Table, dimension: int) -> CandidateBatch:
+def _batch(table: pa.Table, file: str, dimension: int) -> CandidateBatch:
     """Return the candidates of a part; one of an earlier release has no examples and groups."""
     named = ("id", "text", "metadata", "examples", "group")
     rows = table.select([name for name in named if name in table.column_names]).to_pylist()
     candidates = [
-        Candidate.of(
-            row["text"],
-            row["id"],
-            json.loads(row["metadata"]),
-            examples=row.get("examples", ()),
-            group=row.get("group"),
-        )
+        read_limited(row | {"metadata": parse_metadata(row["metadata"], file)}, file)
         for row in rows
     ]
     vectors = _read_vectors(table["vector"].combine_chunks(), dimension)

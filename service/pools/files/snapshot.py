@@ -9,18 +9,21 @@ import stat
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 from numpy.lib.format import open_memmap
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from turnwise.models.data import write_jsonl
-from turnwise.models.errors import TurnwiseError, first_error
+from turnwise.models.errors import DataError, TurnwiseError, first_error
 from turnwise.models.files import create_folder
-from turnwise.service.pools.candidate import read_candidates
 from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder, encode_batch
+from turnwise.service.pools.files.candidates import read_candidates
 from turnwise.service.pools.memory.flat import Float16, are_unit
+from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.pools.view import CandidateBatch, PoolView
+from turnwise.service.settings import describe_excess
 from turnwise.service.wire.fields import EncoderName, Name, Share
 from turnwise.service.wire.pools import LearnFrom, PoolCalibration
 
@@ -152,24 +155,31 @@ def _write(batch: CandidateBatch, folder: Path, manifest: SnapshotManifest) -> S
         raise SnapshotError(f"'{folder}' cannot be written: {error}") from error
 
 
-def read_snapshot(folder: Path) -> Snapshot:
+def read_snapshot(folder: Path, most: int) -> Snapshot:
     """Return the snapshot in a folder.
 
+    Args:
+        folder: The folder.
+        most: Greatest number of candidates.
+
     Raises:
-        SnapshotError: It is missing, or does not agree with its manifest.
+        SnapshotError: It is missing, does not agree with its manifest, or exceeds a limit.
+        NotEnoughMemory: It does not fit into memory.
     """
     try:
         manifest = SnapshotManifest.model_validate_json(_read_manifest(folder))
         _check_files(folder, manifest)
-        batch = _read_batch(folder, manifest)
-    except (OSError, ValueError, OverflowError, TurnwiseError) as error:
+        batch = _read_batch(folder, manifest, most)
+    except (OSError, ValueError, OverflowError, DataError, SnapshotError) as error:
         why = f"manifest: {first_error(error)}" if isinstance(error, ValidationError) else error
-        raise SnapshotError(f"'{folder}' holds no complete snapshot: {why}") from error
+        raise SnapshotError(f"snapshot '{folder}' cannot be read: {why}") from error
     return Snapshot(manifest, batch)
 
 
-def _read_batch(folder: Path, manifest: SnapshotManifest) -> CandidateBatch:
-    candidates = read_candidates(folder / _CANDIDATES)
+def _read_batch(folder: Path, manifest: SnapshotManifest, most: int) -> CandidateBatch:
+    if manifest.size > most:
+        raise SnapshotError(describe_excess(manifest.size, most, "candidates"))
+    candidates = read_candidates(folder / _CANDIDATES, most)
     if len(candidates) != manifest.size:
         raise SnapshotError(
             f"{_CANDIDATES} holds {len(candidates)} candidates; its manifest says {manifest.size}"
@@ -186,15 +196,19 @@ def _read_batch(folder: Path, manifest: SnapshotManifest) -> CandidateBatch:
 
 def _read_vectors(path: Path, shape: tuple[int, int]) -> Float16:
     # Accepts only an array of at most the size of the file: no pickle, no archive.
-    with np.errstate(over="ignore"):  # a shape that overflows is rejected next
-        vectors = open_memmap(path, mode="r")
+    try:
+        with np.errstate(over="ignore"):  # a shape that overflows is rejected next
+            vectors = open_memmap(path, mode="r")
+    except (SyntaxError, TokenError):  # of the header, which is a Python literal
+        raise SnapshotError(f"{path.name} has a broken header") from None
     if vectors.dtype != np.float16 or vectors.shape != shape:
         raise SnapshotError(
             f"{path.name} holds {vectors.dtype} vectors of shape {vectors.shape}, and not {shape}"
         )
     if not are_unit(vectors):
         raise SnapshotError(f"{path.name} holds vectors that are not of unit length")
-    return np.array(vectors)
+    with Memory().admitted(vectors.nbytes, f"reading {path.name}"):
+        return np.array(vectors)
 
 
 def _check_files(folder: Path, manifest: SnapshotManifest) -> None:

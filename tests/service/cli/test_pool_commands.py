@@ -77,7 +77,9 @@ def test_a_file_that_cannot_be_read_makes_no_pool(
 ) -> None:
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"text": "Hello"}\nno JSON')
-    for file in (broken, tmp_path / "missing.jsonl"):
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+    for file in (broken, tmp_path / "missing.jsonl", empty):
         assert refused("load", file, "--pool", "p", "--url", live.url).startswith(f"error: {file}")
     assert live.http.get("/pools/p").status_code == 404
 

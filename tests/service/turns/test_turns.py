@@ -298,7 +298,7 @@ def test_a_thread_reads_the_file_of_the_default_pool(
 ) -> None:
     in_loop = list[bool]()
 
-    def read(_: Path) -> list[Candidate]:
+    def read(_: Path, __: int) -> list[Candidate]:
         in_loop.append(in_event_loop())
         return [Candidate.of("Good day.")]
 

@@ -1,16 +1,14 @@
 import json
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.models.errors import DataError
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.pools import Candidate, read_candidates
+from turnwise.service.pools import Candidate
 from turnwise.service.pools.candidate import Learned, distinct
 from turnwise.service.pools.redis.values import pack_candidates, unpack_chunk
 
@@ -37,22 +35,6 @@ def test_metadata_is_alike_where_its_json_is() -> None:
         assert one != Candidate.of("Hello.", metadata=other)
     with pytest.raises(InvalidRequest, match="differ"):
         distinct([one, Candidate.of("Hello.", metadata={"vip": True, "tags": [1]})])
-
-
-def test_candidates_are_read_from_lines(tmp_path: Path) -> None:
-    path = tmp_path / "replies.jsonl"
-    path.write_text('{"id": "a", "text": "One.", "metadata": {"tag": 1}}\n\n{"text": " Two. "}\n')
-    assert read_candidates(path) == [Candidate.of("One.", "a", {"tag": 1}), Candidate.of("Two.")]
-
-
-def test_metadata_nests_as_deep_as_every_answer_can_hold_it(tmp_path: Path) -> None:
-    path = tmp_path / "replies.jsonl"
-    deep = '{"a":' * 50 + "[" * 50 + "1" + "]" * 50 + "}" * 50
-    path.write_text(f'{{"text": "One.", "metadata": {deep}}}')
-    assert len(read_candidates(path)) == 1
-    path.write_text(f'{{"text": "One.", "metadata": {{"a": {deep}}}}}')
-    with pytest.raises(DataError, match=r'"metadata".*limit of 100 levels'):
-        read_candidates(path)
 
 
 @given(JSON_OBJECTS)
@@ -92,25 +74,6 @@ def test_nested_metadata_take_the_memory_that_is_counted() -> None:
     assert peak < 4 * counted  # the JSON as bytes and as a string, and one row of it
 
 
-@pytest.mark.parametrize(
-    "line", ['{"id": "a"}', '{"text": " "}', '{"text": "x", "metadata": []}', "[]"]
-)
-def test_a_line_that_is_no_candidate_is_named(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "replies.jsonl"
-    path.write_text('{"text": "One."}\n' + line)
-    with pytest.raises(DataError, match=r"replies\.jsonl.*2"):
-        read_candidates(path)
-
-
-def test_two_candidates_of_one_id_are_told_with_the_name_of_their_file(tmp_path: Path) -> None:
-    path = tmp_path / "replies.jsonl"
-    path.write_text('{"id": "a", "text": "One."}\n' * 2)
-    assert len(read_candidates(path)) == 2
-    path.write_text('{"id": "a", "text": "One."}\n{"id": "a", "text": "Two."}\n')
-    with pytest.raises(DataError, match=r"replies\.jsonl: 'a' is the id of candidates 0 and 1"):
-        read_candidates(path)
-
-
 def test_examples_and_group_survive_the_log() -> None:
     candidates = [
         Candidate.of("Nine to six.", "hours", {"a": 1}, examples=["When?", "open?"], group="hours"),
@@ -135,21 +98,3 @@ def test_examples_and_group_survive_the_log() -> None:
 def test_candidates_with_other_examples_or_groups_differ(other: dict[str, Any]) -> None:
     one = Candidate.of("Nine to six.", examples=["When?", "open?"], group="hours")
     assert one != Candidate.of("Nine to six.", **other)
-
-
-def test_an_example_counts_once_among_those_of_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "pool.jsonl"
-    file.write_text('{"text": "Nine.", "examples": ["When?", " When? "], "group": "hours"}\n')
-    (read,) = read_candidates(file)
-    assert (read.examples, read.group) == (("When?",), "hours")
-    assert read.bytes == len(read.id) + len("Nine.") + len("When?") + len("hours")
-
-
-@pytest.mark.parametrize(
-    "fields", ['"examples": "When?"', '"examples": [""]', '"group": ""', '"group": "a\\nb"']
-)
-def test_bad_examples_and_groups_are_named(tmp_path: Path, fields: str) -> None:
-    file = tmp_path / "pool.jsonl"
-    file.write_text(f'{{"text": "Nine.", {fields}}}\n')
-    with pytest.raises(DataError, match=r'line 1, field "(examples|group)"'):
-        read_candidates(file)

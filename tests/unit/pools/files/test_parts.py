@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from tests.unit.pools.conftest import unit_vectors
+from turnwise.models.errors import DataError
 from turnwise.models.roles import EncoderKind
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.files.catalogue import Catalogue
@@ -62,4 +64,13 @@ def test_a_part_needs_a_vector_for_each_example(file: Path, column: str) -> None
     table = parquet.read_table(file)
     parquet.write_table(table.drop_columns([column]), file)
     with pytest.raises(PartsError, match="not one vector for each example"):
+        read(file)
+
+
+def test_a_part_obeys_the_limits_of_uploads(file: Path) -> None:
+    table = parquet.read_table(file)
+    texts = pa.array(["x" * 2001, "Bye.", "Card."])
+    changed = table.set_column(table.column_names.index("text"), "text", texts)
+    parquet.write_table(changed.replace_schema_metadata(table.schema.metadata), file)
+    with pytest.raises(DataError, match=r'"text": 2001 characters are more than the limit'):
         read(file)

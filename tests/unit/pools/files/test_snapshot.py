@@ -65,7 +65,7 @@ async def written(view: LocalView, folder: Path) -> SnapshotManifest:
 
 async def test_a_snapshot_comes_back_as_it_was(view: LocalView, tmp_path: Path) -> None:
     manifest = await written(view, tmp_path / "s")
-    snapshot = read_snapshot(tmp_path / "s")
+    snapshot = read_snapshot(tmp_path / "s", 10)
     assert snapshot.manifest == manifest
     assert (manifest.pool, manifest.version, manifest.size, manifest.dimension) == ("p", 1, 2, 32)
     assert snapshot.batch.candidates == CANDIDATES
@@ -77,7 +77,7 @@ async def test_a_snapshot_keeps_examples_and_what_was_learned(
     view_of_examples: LocalView, tmp_path: Path
 ) -> None:
     await written(view_of_examples, tmp_path / "s")
-    batch = read_snapshot(tmp_path / "s").batch
+    batch = read_snapshot(tmp_path / "s", 10).batch
     assert batch.candidates == WITH_EXAMPLES
     examples = view_of_examples.contents.examples()
     assert examples
@@ -94,7 +94,7 @@ async def test_a_snapshot_without_examples_has_no_file_for_them(
 
 async def test_an_empty_pool_can_be_written(view: LocalView, tmp_path: Path) -> None:
     await written(replace(view, contents=Contents.empty(32)), tmp_path / "s")
-    assert read_snapshot(tmp_path / "s").batch.vectors.shape == (0, 32)
+    assert read_snapshot(tmp_path / "s", 10).batch.vectors.shape == (0, 32)
 
 
 async def test_vectors_of_another_model_are_encoded_again(
@@ -103,7 +103,7 @@ async def test_vectors_of_another_model_are_encoded_again(
     await written(view, tmp_path / "s")
     other = await start(fingerprint="other")
     await other.create()
-    await other.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
+    await other.pools.replace("n", "p", read_snapshot(tmp_path / "s", 10).batches)
     assert set(other.encoder.candidates) >= {"One.", "Two.\nLines."}
 
 
@@ -178,6 +178,11 @@ def claiming(shape: tuple[int, ...]) -> Callable[[Path], None]:
     return put("vectors.npy", claimed)
 
 
+def broken_header(folder: Path, header: bytes) -> bytes:
+    whole = (folder / "vectors.npy").read_bytes()
+    return whole[:10] + header.ljust(118) + whole[128:]
+
+
 def archive(_: Path) -> bytes:
     file = io.BytesIO()
     np.savez_compressed(file, vectors=np.zeros((2, 32), np.float16))
@@ -213,6 +218,7 @@ class Trap:
         (lambda folder: (folder / "manifest.json").write_text("{"), "manifest"),
         (change_manifest(format=2), "format 2 is not 1"),
         (change_manifest(size=3), "manifest says 3"),
+        (change_manifest(size=11), "11 candidates are more than the limit of 10"),
         (change_manifest(dimension=16), r"\(2, 16\)"),
         (change_manifest(pool="../p"), "manifest: pool"),
         (change_manifest(files={"../p": {"bytes": 0, "sha256": ""}}), "other files than"),
@@ -228,13 +234,16 @@ class Trap:
         (put("vectors.npy", archive), "magic string"),
         (put("vectors.npy", lambda folder: (folder / "vectors.npy").read_bytes()[:-8]), "mmap"),
         (array(lambda _: np.array([{"a": 1}, {}], object)), "Python objects"),
-        (claiming((1 << 62, 1 << 62)), "no complete snapshot"),
-        (claiming((-1, 32)), "no complete snapshot"),
+        (claiming((1 << 62, 1 << 62)), "cannot be read"),
+        (claiming((-1, 32)), "cannot be read"),
+        (put("vectors.npy", lambda folder: broken_header(folder, b"(")), "broken header"),
+        (put("vectors.npy", lambda folder: broken_header(folder, b"{'descr': 007}")), "cannot be"),
         (
             lines('{"id": "a", "text": "One."}', '{"id": "a", "text": "Two."}'),
             "candidates.jsonl: 'a' is the id",
         ),
         (lines('{"id": "a", "text": "One."}'), "holds 1 candidates"),
+        (lines(json.dumps({"text": "x" * 2001})), "2001 characters are more than the limit of"),
         (lines('{"text": "\\ud800"}'), "not a candidate"),
         (lines('{"text": "a", "metadata": {"k": NaN}}'), "not a candidate"),
         (lines("[" * 100_000), "not JSON"),
@@ -252,7 +261,7 @@ async def test_damaged_snapshots_are_rejected(
     damage(folder)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SnapshotError, match=message):
-        read_snapshot(folder)
+        read_snapshot(folder, 10)
     assert not Path("sprung").exists()
 
 
@@ -273,6 +282,7 @@ def without_examples(folder: Path) -> None:
             lines('{"id": "a", "text": "x"}', '{"id": "b", "text": "x", "learned": [{"text": 1}]}'),
             'line 2, field "learned": not a candidate',
         ),
+        (lines('{"text": "x", "learned": [{"text": "a", "at": NaN}]}'), "finite number"),
     ],
 )
 async def test_snapshots_with_damaged_examples_are_rejected(
@@ -281,4 +291,4 @@ async def test_snapshots_with_damaged_examples_are_rejected(
     await written(view_of_examples, tmp_path / "s")
     damage(tmp_path / "s")
     with pytest.raises(SnapshotError, match=message):
-        read_snapshot(tmp_path / "s")
+        read_snapshot(tmp_path / "s", 10)

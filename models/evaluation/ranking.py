@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -25,7 +26,14 @@ from turnwise.models.data import (
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
-from turnwise.models.evaluation.metrics import Indices, Mask, Metrics, ranking_metrics, spans
+from turnwise.models.evaluation.metrics import (
+    Indices,
+    Mask,
+    Metrics,
+    Scores,
+    ranking_metrics,
+    spans,
+)
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import (
@@ -187,7 +195,7 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[System]:
     """Yield all systems by their names in the table; a model encodes when its turn comes."""
     yield from lexical_systems(split)
     networks = [
-        reading_system(name, model.scores, split)
+        reading_system(name, partial(_score_words, model), split)
         for name, model in models.items()
         if isinstance(model, IoI)
     ]
@@ -200,11 +208,20 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[System]:
                 systems += [reranked(first, network) for network in networks]
         elif isinstance(model, PairwiseModel):
             systems = [pairwise_system(model, split)]
+        elif isinstance(model, IoI):
+            systems = [reading_system("IoI", partial(_score_words, model), split)]
         else:
-            kind = "IoI" if isinstance(model, IoI) else "cross-encoder"
-            systems = [reading_system(kind, model.scores, split)]
+            systems = [reading_system("cross-encoder", partial(_score_pairs, model), split)]
         for system in systems:
             yield replace(system, name=f"{label} · {system.name}")
+
+
+def _score_words(model: IoI, context: Context, candidates: Sequence[str]) -> Scores:
+    return model.scores(context.texts, candidates)
+
+
+def _score_pairs(model: CrossEncoder, context: Context, candidates: Sequence[str]) -> Scores:
+    return model.scores(model.read_context(context.utterances, context.target.speaker), candidates)
 
 
 def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
@@ -310,7 +327,7 @@ def _texts(data: RankingSet) -> Iterator[tuple[str, str]]:
 
 def _pairs(model: CrossEncoder, data: RankingSet) -> Iterator[tuple[tuple[str, str], str]]:
     for context, candidates, where in _locate_contexts(data):
-        said = context.texts
+        said = model.read_context(context.utterances, context.target.speaker)
         yield from ((model.pair(said, text), f'{where}, field "candidates"') for text in candidates)
 
 

@@ -200,19 +200,18 @@ def pairwise_system(model: PairwiseModel, split: Split) -> System:
 
 
 def reading_system(
-    name: str, score: Callable[[Sequence[str], Sequence[str]], Scores], split: Split
+    name: str, score: Callable[[Context, Sequence[str]], Scores], split: Split
 ) -> System:
     """Return a system that reads the context again with each candidate.
 
     Args:
         name: Its name.
-        score: Takes the texts of a context and of C candidates; returns (C,), as IoI and
-            cross-encoders do.
+        score: Takes a context and the texts of C candidates; returns (C,).
         split: The contexts and the pool.
     """
 
     def one(context: int, candidates: Indices) -> Scores:
-        return score(split.contexts[context].texts, [split.pool[index] for index in candidates])
+        return score(split.contexts[context], [split.pool[index] for index in candidates])
 
     return System(name, one_by_one(one))
 

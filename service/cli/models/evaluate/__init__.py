@@ -16,6 +16,7 @@ from turnwise.service.cli.models.evaluate.options import (
     Arithmetic,
     Base,
     Compared,
+    CrossEncoders,
     JsonLines,
     Models,
     Out,
@@ -136,10 +137,7 @@ def measure_ranking(
     *,
     data: JsonLines,
     model: Models = None,
-    cross_encoder: Annotated[
-        list[str] | None,
-        typer.Option(help="Cross-encoders: folders or hub names.", metavar="FOLDER_OR_NAME ..."),
-    ] = None,
+    cross_encoder: CrossEncoders = None,
     base: Base = BASE,
     out: Out = None,
     precision: Arithmetic = "float32",
@@ -147,6 +145,24 @@ def measure_ranking(
 ) -> None:
     """Rank the candidates of R10 files; --model takes re-rankers' folders too."""
     from turnwise.service.cli.models.evaluate import ranking as task
+
+    compared = Compared(model, base, precision)
+    task.measure(data, cross_encoder or [], compared, out=out, limit=limit)
+
+
+@evaluate.command("pairs", cls=ManyValues)
+def measure_pairs(
+    *,
+    data: JsonLines,
+    model: Models = None,
+    cross_encoder: CrossEncoders = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Choose between two replies after yes and no, with and without a negation, and so on."""
+    from turnwise.service.cli.models.evaluate import pairs as task
 
     compared = Compared(model, base, precision)
     task.measure(data, cross_encoder or [], compared, out=out, limit=limit)

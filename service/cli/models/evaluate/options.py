@@ -24,6 +24,10 @@ Models = Annotated[
         metavar="FOLDER_OR_NAME ...",
     ),
 ]
+CrossEncoders = Annotated[
+    list[str] | None,
+    typer.Option(help="Cross-encoders: folders or hub names.", metavar="FOLDER_OR_NAME ..."),
+]
 Base = Annotated[
     str,
     typer.Option(

@@ -1,0 +1,31 @@
+"""`turnwise evaluate pairs`."""
+
+from pathlib import Path
+
+from turnwise.models.evaluation.minimal_pairs import evaluate_minimal_pairs, read_minimal_pairs
+from turnwise.models.evaluation.ranking import Model
+from turnwise.models.rerankers.cross_encoder import CrossEncoder
+from turnwise.service.cli.models.evaluate.loading import (
+    load_by_name,
+    load_encoders_and_rerankers,
+)
+from turnwise.service.cli.models.evaluate.options import Compared
+from turnwise.service.cli.models.evaluate.report import report
+from turnwise.service.cli.progress import SystemProgress
+
+
+def measure(
+    data: list[Path],
+    cross_encoders: list[str],
+    compared: Compared,
+    *,
+    out: Path | None,
+    limit: int | None,
+) -> None:
+    """Choose between the two replies of minimal pairs."""
+    pairs = read_minimal_pairs(data, limit)
+    models: dict[str, Model] = {**load_encoders_and_rerankers(compared)}
+    models |= load_by_name(cross_encoders, CrossEncoder, models)
+    with SystemProgress() as progress:
+        rows = list(evaluate_minimal_pairs(models, pairs, progress))
+    report("pairs", data, rows, out, f"{len(pairs)} pairs; chance is a quarter of them.")

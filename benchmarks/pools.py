@@ -21,6 +21,7 @@ from turnwise.models.roles import Relation, Role
 from turnwise.models.scores import rows, running_query
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.files.parts import FORMAT, EncodedBy, Part, PartsFolder, PartsManifest
+from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.settings import Settings
 
 Float16 = NDArray[np.float16]
@@ -93,7 +94,7 @@ def write_parts(size: int, folder: Path) -> None:
             Candidate(str(number), f"{texts[seed]} ({number})")
             for number, seed in enumerate(seeds.tolist(), part.start)
         ]
-        out.write(facts, part, candidates, vectors.astype(np.float16))
+        out.write(facts, part, CandidateBatch.of(candidates, vectors.astype(np.float16), None))
 
 
 _WHO = ["I", "my wife", "our group", "a colleague", "my parents", "the two of us"]

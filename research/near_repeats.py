@@ -27,7 +27,7 @@ def main() -> None:
 
     pairs = read_pairs([options.data])
     encoder = UtteranceEncoder()
-    one = encoder.encode([pair.said.text for pair in pairs], Role.AFTER)
+    one = encoder.encode([pair.said.target.text for pair in pairs], Role.AFTER)
     other = encoder.encode([pair.other for pair in pairs], Role.AFTER)
     cosine = (one * other).sum(axis=1)
     agreement = np.array([pair.score for pair in pairs])

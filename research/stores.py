@@ -21,9 +21,10 @@ from benchmarks.pools import plain_encoder, queries_like
 from benchmarks.record import Rows, arguments, percentile, run
 from turnwise.models.arrays import Float32
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools.memory.contents import Contents, Segment
+from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.flat import one_thread
 from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.segment import Segment
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.view import LocalView
 from turnwise.service.settings import Settings

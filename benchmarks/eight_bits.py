@@ -150,10 +150,8 @@ def encode(encoder: OnnxEncoder, items: list[RoleText]) -> Float32:
 def overlap(found: NDArray[np.intp], best: NDArray[np.intp]) -> float:
     """Return the mean share of each query's best candidates (n, k) that were found (n, k)."""
     pairs = zip(found, best, strict=True)
-    return (
-        float(np.mean([len(np.intersect1d(some, wanted)) for some, wanted in pairs]))
-        / best.shape[1]
-    )
+    shared = sum(len(np.intersect1d(some, wanted)) for some, wanted in pairs)
+    return shared / best.size
 
 
 async def compare_turns(

@@ -115,7 +115,8 @@ def operations(encoder: UtteranceEncoder, tokens: Tokens) -> float:
     transformer = transformer_of(encoder.model)
     layers = [m for m in transformer.modules() if isinstance(m, torch.nn.Linear)]
     # The weights of BERT contain a pooler, which a sentence encoder does not use.
-    unused = set(transformer.pooler.modules()) if hasattr(transformer, "pooler") else set()
+    pooler = getattr(transformer, "pooler", None)
+    unused = set(pooler.modules()) if pooler else set[torch.nn.Module]()
     weights = sum(layer.weight.numel() for layer in layers if layer not in unused)
     config = transformer.config
     attention = 2 * config.num_hidden_layers * config.hidden_size

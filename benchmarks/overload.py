@@ -18,6 +18,7 @@ import heapq
 import random
 import time
 from asyncio import IncompleteReadError, Task, create_task, gather, sleep
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -47,7 +48,7 @@ class Chat:
     """A session of a bot and a user, who posts runs of one to three turns."""
 
     path: str
-    posts: list[dict[str, object]]
+    posts: Sequence[Mapping[str, object]]
     turns: int = 0
 
     @property

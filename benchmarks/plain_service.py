@@ -25,8 +25,9 @@ MODEL = SentenceTransformer(
 )
 FOLDER = Path(os.environ["PLAIN_SERVICE"])
 TEXTS: list[str] = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
-INDEX = faiss.IndexFlatIP(MODEL.get_embedding_dimension())
-INDEX.add(np.load(FOLDER / "vectors.npy"))
+VECTORS = np.load(FOLDER / "vectors.npy")
+INDEX = faiss.IndexFlatIP(VECTORS.shape[1])
+INDEX.add(VECTORS)
 PREFIX = prefix(EncoderKind.TRIPLE, Role.SECOND, Relation.OTHER)
 CONTEXTS: dict[str, list[str]] = {}
 

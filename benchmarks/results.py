@@ -10,7 +10,7 @@ records that their markers name: `results.json`, or a record in a file of its ow
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,14 @@ def main() -> None:
     if runs := parser.parse_args().runs:
         write(RESULTS, joined([read(path) for path in runs]))
     results = read(RESULTS)
-    for path, figures in ((README, FIRST), *((page, FIGURES) for page in PAGES)):
-        text = path.read_text("utf-8")
-        path.write_text(with_figures(text, figures, results), encoding="utf-8")
+    write_figures(README, FIRST, results)
+    for page in PAGES:
+        write_figures(page, FIGURES, results)
+
+
+def write_figures(page: Path, names: Collection[str], results: dict[str, Any]) -> None:
+    text = page.read_text("utf-8")
+    page.write_text(with_figures(text, names, results), encoding="utf-8")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -61,7 +66,7 @@ def joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return about | {"runs": {run.pop("benchmark"): run for run in runs}}
 
 
-def table(names: Sequence[str], results: dict[str, Any]) -> str:
+def table(names: Collection[str], results: dict[str, Any]) -> str:
     """Return a sentence about the machine, and the figures of some benchmarks as a table."""
     runs = results["runs"]
     versions = results["versions"]
@@ -87,15 +92,11 @@ def table(names: Sequence[str], results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def with_figures(page: str, names: Sequence[str], results: dict[str, Any]) -> str:
+def with_figures(page: str, names: Collection[str], results: dict[str, Any]) -> str:
     """Return a page with the figures of some benchmarks, and with the records that it marks."""
-    for marker, text in (
-        (_TABLE, lambda _: table(names, results)),
-        (_JOINED, lambda found: joined_record(found[2], results)),
-        (_ALONE, lambda found: own_record(ROOT / found[2])),
-    ):
-        page = marker.sub(lambda found: f"{found[1]}{text(found)}\n", page)  # noqa: B023
-    return page
+    page = _TABLE.sub(lambda found: f"{found[1]}{table(names, results)}\n", page)
+    page = _JOINED.sub(lambda found: f"{found[1]}{joined_record(found[2], results)}\n", page)
+    return _ALONE.sub(lambda found: f"{found[1]}{own_record(ROOT / found[2])}\n", page)
 
 
 def joined_record(benchmark: str, results: dict[str, Any]) -> str:

@@ -212,7 +212,7 @@ def made(size: int, folder: Path) -> Path:
 def import_pool(data: Path, parts: Path, *words: str, **settings: str) -> None:
     """Import parts as the pool `default` of a data folder, or of a store."""
     link_models(data)
-    command = [_TURNWISE, "pool", "import", parts, "--pool", "default", *words]
+    command = [str(_TURNWISE), "pool", "import", str(parts), "--pool", "default", *words]
     named = {"TURNWISE_DATA_DIR": str(data)} | settings
     subprocess.run(command, env=os.environ | named, check=True)  # noqa: S603
 

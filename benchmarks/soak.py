@@ -197,8 +197,8 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, grown: list[str]) -> Rows:
-    ttl = {"TURNWISE_SESSION_TTL": str(SESSION_SECONDS)}
-    with served(REPLIES, before=SMALL_CACHE, **ttl) as service:
+    ttl = str(SESSION_SECONDS)
+    with served(REPLIES, before=SMALL_CACHE, TURNWISE_SESSION_TTL=ttl) as service:
         samples, requests = uvloop.run(soak(service, 60 * options.minutes))
     rows = trends(samples[len(samples) // 2 :])
     for (name, status), number in sorted(requests.items()):

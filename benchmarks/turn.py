@@ -243,7 +243,8 @@ class Ours:
 
     async def kilobytes(self) -> float:
         keys = await self._redis.keys(f"*{_NAMESPACE}/{self._session}*")
-        return sum([await self._redis.memory_usage(key, samples=0) for key in keys]) / 1024
+        sizes = [await self._redis.memory_usage(key, samples=0) or 0 for key in keys]
+        return sum(sizes) / 1024
 
     async def _post(self, text: str, *, respond: bool) -> list[int]:
         speaker = "user" if self._said % 2 == 0 else "bot"

@@ -50,8 +50,8 @@ def main() -> None:
         draws = [Team(encoder, encoded, seed, careless).work() for seed in range(DRAWS)]
         curves[name] = np.array(draws)
     print("choices an answer  " + "  ".join(f"{count:5d}" for count in CHOICES))
-    for name, draws in curves.items():
-        print(f"{name:17s}  " + "  ".join(f"{mean:5.3f}" for mean in draws.mean(axis=0)))
+    for name, curve in curves.items():
+        print(f"{name:17s}  " + "  ".join(f"{mean:5.3f}" for mean in curve.mean(axis=0)))
     if options.picture:
         draw(curves, options.picture)
 

@@ -72,7 +72,8 @@ class Perceptron(nn.Module):
         )
 
     def forward(self, earlier: Tensor, later: Tensor) -> Tensor:
-        return self.layers(torch.cat([earlier, later, earlier * later], dim=-1))[..., 0]
+        scores: Tensor = self.layers(torch.cat([earlier, later, earlier * later], dim=-1))
+        return scores[..., 0]
 
 
 def main() -> None:
@@ -98,7 +99,8 @@ def main() -> None:
 
     def chain(goals: Tensor) -> Float64:
         after, before = goals.split(encoder.dimension, dim=1)
-        return (before @ after.T).double().numpy()
+        links: Float64 = (before @ after.T).double().numpy()
+        return links
 
     report("chain", chain, goal_sets, table)
     for scorer in (Bilinear(2 * encoder.dimension), Perceptron(2 * encoder.dimension)):

@@ -1,6 +1,6 @@
 """Writes the data that shows how much leaked dialogues help a model.
 
-    python research/leaks.py --train train.jsonl.xz --leaks leaks.json \\
+    python -m research.leaks --train train.jsonl.xz --leaks leaks.json \\
         --validation validation.jsonl.xz --out runs/leaks
     python research/ablations.py research/leaks.toml --data runs/leaks --out runs/leaks
 
@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from corpus_overlap import in_words, leaked
 
+from research.corpus_overlap import in_words, leaked
 from turnwise.models.data import Dialogue, read_dialogues, write_jsonl
 from turnwise.models.training.corpora import read_left_out
 
@@ -33,8 +33,8 @@ def main() -> None:
     options = parser.parse_args()
 
     listed = read_left_out(options.leaks)
-    leaks = []
-    clean = []
+    leaks = list[Dialogue]()
+    clean = list[Dialogue]()
     for dialogue in read_dialogues(options.train):
         (leaks if dialogue.id in listed else clean).append(dialogue)
     shuffled = [clean[index] for index in np.random.default_rng(1).permutation(len(clean))]

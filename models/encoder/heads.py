@@ -57,7 +57,7 @@ class RoleHeads(nn.Module):
             ours = self._compute(read[:, drawn], slice(None))
             distance = 1 - (ours * taught[:, drawn]).sum(-1).mean(1)
             optimiser.zero_grad()
-            distance.sum().backward()  # type: ignore[no-untyped-call]
+            distance.sum().backward()
             optimiser.step()
             schedule.step()
 

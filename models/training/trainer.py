@@ -154,7 +154,7 @@ def take_step(state: State, parts: dict[str, Tensor], clip: float) -> None:
         TrainingError: The loss or the gradient is not finite: the run has diverged.
     """
     loss = torch.stack(list(parts.values())).sum()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     norm = nn.utils.clip_grad_norm_(state.learner.parameters(), clip)
     # Each may be finite where the other is not: a mean over nothing is NaN with a gradient of zero.
     if not (loss.isfinite() & norm.isfinite()):

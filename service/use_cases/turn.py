@@ -19,6 +19,7 @@ Nothing is written before step 6, so a turn that fails leaves the session as it 
 
 import asyncio
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import time
@@ -52,6 +53,7 @@ from turnwise.service.sessions.turns import Turn
 from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.fields import RESPONDER
+from turnwise.service.wire.filters import join_filters
 from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import TurnAnswer, TurnRequest
 
@@ -122,9 +124,41 @@ class Turns:
             DeadlineExceeded: The answer was not ready in time.
             ServiceError: Reading, encoding, searching or writing failed.
         """
+        posted = self._post(SessionKey(namespace, session_id), request, key)
+        async with deadline(self._timeout) as limit:
+            return await until_landed(posted.session, partial(self._attempt, posted, limit))
+
+    async def answer_after(
+        self, namespace: str, before: Sequence[Turn], request: TurnRequest, responder: str
+    ) -> TurnAnswer:
+        """Return the answer to a turn after turns that the caller gives; nothing is kept.
+
+        Args:
+            namespace: The namespace of the pool.
+            before: The turns before, oldest first.
+            request: The turn, with a text.
+            responder: The speaker who says the candidates.
+
+        Raises:
+            InvalidRequest: As `turn` says.
+            PoolNotFound: There is no such pool.
+            DeadlineExceeded: The answer was not ready in time.
+            ServiceError: Encoding or searching failed.
+        """
+        posted = self._post(SessionKey(namespace, ""), request, None)
+        turn = Turn(request.speaker, request.text or "", time())
+        async with deadline(self._timeout):
+            offered = await self._offer(posted, Update(None, (*before, turn), responder))
+        return offered.answer
+
+    async def close(self) -> None:
+        """Finish the idle work, but wait only briefly for it."""
+        await self._idle.close()
+
+    def _post(self, session: SessionKey, request: TurnRequest, key: str | None) -> "_Posted":
         self._pipeline.check_reranker(request.rerank, explain=request.explain)
-        posted = _Posted(
-            session=SessionKey(namespace, session_id),
+        return _Posted(
+            session=session,
             request=request,
             options=Options(
                 aggregation=choose_aggregation(request, self._encoder.aggregation),
@@ -139,12 +173,6 @@ class Turns:
             retry=_Retry.of(key, request) if key and request.commit else None,
             timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
         )
-        async with deadline(self._timeout) as limit:
-            return await until_landed(posted.session, partial(self._attempt, posted, limit))
-
-    async def close(self) -> None:
-        """Finish the idle work, but wait only briefly for it."""
-        await self._idle.close()
 
     async def _attempt(self, posted: "_Posted", limit: asyncio.Timeout) -> TurnAnswer | None:
         """Return the answer; None where another turn was committed first."""
@@ -152,15 +180,8 @@ class Turns:
         if answered and posted.retry:
             return posted.retry.replay(answered)
         update = await self._update(posted, base)
-        view = await self._view(posted, update.responder)
-        with posted.timings.stage("encode"):
-            new = await self._contexts.encode_update(update)
-        selection = Selection([])
-        if view:
-            selection = await self._select(posted, update, new, view)
-        commits = posted.request.commit
-        answer = self._answer(posted, len(update.turns) if commits else None, view, selection)
-        if not commits:
+        new, view, selection, answer = await self._offer(posted, update)
+        if not posted.request.commit:
             return answer
         version = await self._commit(posted, update, new, answer, limit)
         if version is None:
@@ -171,6 +192,17 @@ class Turns:
             self._journal.write(_journal_line(posted, update, version, answer))
         self._idle.begin(posted.session, update, new)
         return answer.model_copy(update={"timings_ms": posted.timings.milliseconds()})
+
+    async def _offer(self, posted: "_Posted", update: Update) -> "_Offered":
+        """Encode what is new in an update, and select the candidates after it."""
+        view = await self._view(posted, update.responder)
+        with posted.timings.stage("encode"):
+            new = await self._contexts.encode_update(update)
+        selection = Selection([])
+        if view:
+            selection = await self._select(posted, update, new, view)
+        turn = len(update.turns) if posted.request.commit else None
+        return _Offered(new, view, selection, self._answer(posted, turn, view, selection))
 
     def _count(self, namespace: str, pool: str, selection: Selection) -> None:
         """Count a turn that asked for candidates."""
@@ -314,6 +346,15 @@ class _Posted:
     timings: Timings
 
 
+class _Offered(NamedTuple):
+    """The answer to a turn, and the parts from which it was made."""
+
+    new: NewVectors
+    view: PoolView | None
+    selection: Selection
+    answer: TurnAnswer
+
+
 def _outcome_of(selection: Selection) -> TurnOutcome:
     if selection.abstained:
         return "abstained"
@@ -329,7 +370,6 @@ def _offer(answer: TurnAnswer) -> Offer | None:
 def _journal_line(posted: _Posted, update: Update, version: int, answer: TurnAnswer) -> TurnLine:
     turn = update.turns[-1]
     of_session = update.base.where if update.base else None
-    filters = [where for where in (of_session, posted.request.where) if where]
     offered = [
         Offered.model_construct(id=each.id, text=each.text, score=each.score)
         for each in answer.candidates
@@ -346,7 +386,7 @@ def _journal_line(posted: _Posted, update: Update, version: int, answer: TurnAns
         responder=update.responder,
         model=answer.model,
         pool=answer.pool,
-        where={"all": filters} if len(filters) > 1 else next(iter(filters), None),
+        where=join_filters(of_session, posted.request.where),
         offered=offered,
     )
 

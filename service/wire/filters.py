@@ -6,6 +6,15 @@ Where = dict[str, JsonValue]
 """A filter. Its JSON schema refers to itself, so `FILTER_SCHEMAS` describes it; `pools/filter.py`
 checks it, and says what it means."""
 
+
+def join_filters(*filters: Where | None) -> Where | None:
+    """Return one filter for what all of these match; None if there are none."""
+    given = [each for each in filters if each is not None]
+    if len(given) > 1:
+        return {"all": [*given]}
+    return given[0] if given else None
+
+
 _VALUE: JsonValue = {"type": ["string", "number", "boolean", "null"]}
 _BOUND: JsonValue = {"type": ["string", "number"]}
 _FILTERS: JsonValue = {

@@ -28,6 +28,7 @@
     - EncoderUnavailable: the remote encoder cannot be reached, or answers with errors.
     - StateUnavailable: Redis cannot be reached.
     - StoreUnavailable: the candidate store of a pool cannot be reached.
+    - FallbackUnavailable: the fallback service of chat completions failed.
     - PoolNotReady: this replica cannot serve the pool now, for example while it reads it.
     - DeadlineExceeded: the work took too long and was dropped.
     - Draining: the service is stopping.
@@ -250,6 +251,11 @@ class StateUnavailable(Unavailable):
 class StoreUnavailable(Unavailable):
     slug = "store-unavailable"
     title = "Candidate store cannot be reached"
+
+
+class FallbackUnavailable(Unavailable):
+    slug = "fallback-unavailable"
+    title = "Fallback service not available"
 
 
 class PoolNotReady(Unavailable):

@@ -34,6 +34,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _PREFIX = "TURNWISE_"
 _HOST_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _REDIS = re.compile(r"(rediss?|unix)://|rediss?\+sentinel://[^/]+/[^/?]+")
+_COMPLETIONS = "/chat/completions"
 _OF_CLIENTS = {"TURNWISE_URL", "TURNWISE_KEY"}
 """Variables of the commands that talk to a running service."""
 _REMOVED = {
@@ -66,7 +67,7 @@ class Limits(BaseSettings):
     """Bytes of a request's body; uploads of candidates have their own limit."""
     max_text_chars: ClassVar[int] = MAX_TEXT_CHARS
     """Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces.
-    `/v1/rerank` cuts longer texts."""
+    `/v1/chat/completions` and `/v1/rerank` cut longer texts."""
     max_metadata_bytes: ClassVar[int] = 4096
     """Bytes of one candidate's metadata as JSON."""
     max_candidates: ClassVar[int] = MAX_CANDIDATES
@@ -145,14 +146,23 @@ class Settings(Limits):
     reranker: Path | None = None
     """Folder of a trained IoI network, for requests with `"rerank": "ioi"`, or of a cross-encoder,
     for `"cross_encoder"`."""
+    fallback_url: str | None = None
+    """A service with OpenAI's chat API, such as `https://host/v1`. It answers chat completions
+    where the pool has no reply; by default nobody does."""
+    fallback_key: SecretStr | None = None
+    """API key of that service."""
+    fallback_model: str | None = None
+    """The model that it is asked for."""
+    fallback_timeout: Seconds = 20.0
+    """Seconds until its answer is complete, or until the next event of a stream."""
     default_pool: Path | None = None
     """File of candidates (JSONL) for the pool `default`, loaded if there is no such pool yet."""
 
     journal: Path | None = None
     """Folder of the journal: what was said, offered and chosen. By default there is none."""
     redact: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")] | None = None
-    """Function through which texts pass before the journal keeps or a candidate learns them:
-    `package.module:function`."""
+    """Function through which texts pass before the journal keeps, a candidate learns or the
+    fallback service gets them: `package.module:function`."""
 
     session_ttl: int = Field(default=86_400, ge=1, le=1 << 31)
     """Seconds that a session lives after its last change."""
@@ -235,16 +245,21 @@ class Settings(Limits):
     def _endpoint(cls, url: str | None) -> str | None:
         if url is None:
             return None
-        parts = urlsplit(url)
-        valid = parts.scheme in {"http", "https"} and parts.hostname and not parts.username
-        if not (valid and _port_is_valid(parts)):
-            raise ValueError(
-                "must be http://HOST:PORT or https://HOST:PORT, with or without a path; a key "
-                "belongs into TURNWISE_ENCODER_KEY"
-            )
-        return url if parts.path.strip("/") else f"{url.rstrip('/')}/v1/embeddings"
+        _check_endpoint(url, "TURNWISE_ENCODER_KEY")
+        return url if urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/v1/embeddings"
 
-    @field_validator("encoder_key")
+    @field_validator("fallback_url")
+    @classmethod
+    def _chat_endpoint(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        _check_endpoint(url, "TURNWISE_FALLBACK_KEY")
+        url = url.rstrip("/")
+        if not urlsplit(url).path:
+            url += "/v1"
+        return url if url.endswith(_COMPLETIONS) else url + _COMPLETIONS
+
+    @field_validator("encoder_key", "fallback_key")
     @classmethod
     def _of_a_header(cls, key: SecretStr | None) -> SecretStr | None:
         if key and not key.get_secret_value().isascii():
@@ -278,6 +293,8 @@ class Settings(Limits):
             )
         if len({key.sha256 for key in self.api_keys}) < len(self.api_keys):
             raise ValueError("TURNWISE_API_KEYS lists a key twice")
+        if self.fallback_url and not self.fallback_model:
+            raise ValueError("TURNWISE_FALLBACK_URL needs TURNWISE_FALLBACK_MODEL")
         if self.redis_cluster and "+sentinel:" in (self.redis_url or ""):
             raise ValueError(
                 "TURNWISE_REDIS_CLUSTER: a Redis Cluster has no Sentinels; name one of its nodes"
@@ -288,6 +305,21 @@ class Settings(Limits):
                 "by redis:// or rediss://"
             )
         return self
+
+
+def _check_endpoint(url: str, key: str) -> None:
+    """Check the URL of an endpoint; `key` names the setting of its API key.
+
+    Raises:
+        ValueError: It is no such URL, or holds a password.
+    """
+    parts = urlsplit(url)
+    valid = parts.scheme in {"http", "https"} and parts.hostname and not parts.username
+    if not (valid and _port_is_valid(parts)):
+        raise ValueError(
+            "must be http://HOST:PORT or https://HOST:PORT, with or without a path; a key "
+            f"belongs into {key}"
+        )
 
 
 def _port_is_valid(parts: SplitResult) -> bool:

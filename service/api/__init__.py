@@ -23,12 +23,13 @@ from turnwise.service.api.http.middleware import (
 )
 from turnwise.service.api.http.openapi import add_openapi
 from turnwise.service.api.http.problems import add_problem_handlers
-from turnwise.service.api.routes import console, ops, plan, pools, rank, rerank, sessions
+from turnwise.service.api.routes import chat, console, ops, plan, pools, rank, rerank, sessions
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
 
 ROUTERS = (
     sessions.router,
+    chat.router,
     rank.router,
     rerank.router,
     plan.router,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
     from turnwise.service.encoder.model import Encoder
     from turnwise.service.encoder.queue import EncoderQueue
     from turnwise.service.pools import FollowedPools
+    from turnwise.service.use_cases.chat import Chat
     from turnwise.service.use_cases.learning import Learning
     from turnwise.service.use_cases.plan import Planning
     from turnwise.service.use_cases.pools import Pools
@@ -78,6 +79,7 @@ class Services(EncoderServices):
     """The parts that the routes of a replica need."""
 
     turns: "Turns"
+    chat: "Chat"
     sessions: "Sessions"
     learning: "Learning"
     ranking: "Ranking"

@@ -16,6 +16,7 @@ from turnwise.service.api.access.keys import NAMESPACE, ApiKeys
 from turnwise.service.api.services import Services, once_a_second
 from turnwise.service.app.components import Components, running_components
 from turnwise.service.errors import PoolNotFound, PoolNotReady
+from turnwise.service.fallback import FallbackService
 from turnwise.service.journal import Hook, Journal, load_hook
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolKey, read_candidates
@@ -31,6 +32,7 @@ from turnwise.service.selection.reranking import Reranking
 from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import SessionStore
 from turnwise.service.settings import Settings
+from turnwise.service.use_cases.chat import Chat
 from turnwise.service.use_cases.learning import Learning
 from turnwise.service.use_cases.plan import Planning
 from turnwise.service.use_cases.pools import Pools
@@ -91,6 +93,9 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         stack.push_async_callback(reranking.close)
         planner = OneByOne("planner", metrics, settings.request_timeout)
         stack.push_async_callback(planner.close)
+        fallback = make_fallback(settings, redact)
+        if fallback:
+            stack.push_async_callback(fallback.close)
         services = _make_services(
             settings,
             metrics,
@@ -100,6 +105,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             planner=planner,
             journal=journal,
             redact=redact,
+            fallback=fallback,
         )
         stack.push_async_callback(services.turns.close)
         if settings.default_pool:
@@ -134,6 +140,20 @@ def load_reranker(settings: Settings) -> "IoI | CrossEncoder | None":
     model = CrossEncoder.for_serving(folder, device=settings.device, cache=cache)
     _log.info("re-ranker %s loaded: %s", model.name, model.runtime)
     return model
+
+
+def make_fallback(settings: Settings, redact: Hook | None) -> FallbackService | None:
+    """Return the fallback service of the settings; nothing is called yet."""
+    if not (settings.fallback_url and settings.fallback_model):
+        return None
+    key = settings.fallback_key.get_secret_value() if settings.fallback_key else None
+    return FallbackService(
+        settings.fallback_url,
+        key=key,
+        model=settings.fallback_model,
+        timeout=settings.fallback_timeout,
+        redact=redact,
+    )
 
 
 class _UseCases:
@@ -193,6 +213,16 @@ class _UseCases:
             timeout=self._settings.request_timeout,
         )
 
+    def make_chat(self, turns: Turns, fallback: FallbackService | None) -> Chat:
+        return Chat(
+            turns=turns,
+            sessions=self._store,
+            pools=self._pools,
+            fallback=fallback,
+            metrics=self._metrics,
+            max_turns=self._settings.max_turns,
+        )
+
     def make_sessions(self) -> Sessions:
         return Sessions(
             store=self._store,
@@ -232,9 +262,11 @@ def _make_services(
     planner: OneByOne,
     journal: Journal | None,
     redact: Hook | None,
+    fallback: FallbackService | None,
 ) -> Services:
     """Return the use cases over running components, as the routes find them."""
     use_cases = _UseCases(settings, metrics, components, reranking, journal=journal, redact=redact)
+    turns = use_cases.make_turns()
     ranking = use_cases.make_ranking()
     connections = (components.redis, components.redis_of_pools)
     engine = components.store
@@ -246,7 +278,8 @@ def _make_services(
         encoder=components.encoder,
         queues=components.queues,
         pools=components.pools,
-        turns=use_cases.make_turns(),
+        turns=turns,
+        chat=use_cases.make_chat(turns, fallback),
         sessions=use_cases.make_sessions(),
         learning=use_cases.learning,
         ranking=ranking,

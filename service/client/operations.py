@@ -90,6 +90,8 @@ class PoolOptions(TypedDict, total=False):
     """None removes it."""
     learn: LearnFrom | None
     """None: only feedback that says so teaches."""
+    fallback: str | None
+    """None removes it."""
 
 
 class RankOptions(AggregationOptions, total=False):

@@ -14,7 +14,7 @@ from turnwise.service.journal.lines import (
     TurnLine,
     UndoLine,
 )
-from turnwise.service.journal.redaction import Hook, load_hook
+from turnwise.service.journal.redaction import Hook, load_hook, redact_text
 from turnwise.service.journal.writer import Journal
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "TurnLine",
     "UndoLine",
     "load_hook",
+    "redact_text",
 ]

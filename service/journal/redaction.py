@@ -42,15 +42,19 @@ def redacted(line: Line, hook: Hook) -> Line:
     match line:
         case TurnLine():
             offered = [
-                each.model_copy(update={"text": _text(hook(each.text))}) for each in line.offered
+                each.model_copy(update={"text": redact_text(each.text, hook)})
+                for each in line.offered
             ]
-            return line.model_copy(update={"text": _text(hook(line.text)), "offered": offered})
+            text = redact_text(line.text, hook)
+            return line.model_copy(update={"text": text, "offered": offered})
         case FeedbackLine(text=str(text)):
-            return line.model_copy(update={"text": _text(hook(text))})
+            return line.model_copy(update={"text": redact_text(text, hook)})
     return line
 
 
-def _text(value: object) -> str:
+def redact_text(text: str, hook: Hook) -> str:
+    """Return a text as the hook returns it; raises as `redacted` does."""
+    value: object = hook(text)
     if not isinstance(value, str):
         raise TypeError(f"the redaction hook returned {type(value).__name__}, not a text")
     return value

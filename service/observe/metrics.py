@@ -70,6 +70,10 @@ ReplicaPoolState = Literal["ready", "behind", "loading", "encoding", "damaged", 
 TurnOutcome = Literal["answered", "abstained", "empty"]
 """The outcome of a turn that asks for candidates; `empty`: none may be offered."""
 
+ChatSource = Literal["candidate", "text", "service", "none", "failed"]
+"""Where the answer of a chat completion comes from: a candidate, the fallback text of the pool, the
+fallback service, or none of them. `failed` counts calls of that service."""
+
 MatchKind = Literal["example", "text"]
 """Whether one of its examples found a candidate, or its own text."""
 
@@ -201,6 +205,11 @@ class Metrics:
             "Turns with candidates, by what found the first one.",
             ["namespace", "pool", "kind"],
         )
+        self.chat_completions = self._counter(
+            "turnwise_chat_completions",
+            "Chat completions, by where the answer comes from; and failed calls of the fallback.",
+            ["namespace", "pool", "source"],
+        )
         self.feedback = self._counter(
             "turnwise_feedback",
             "Events of feedback on offered candidates.",
@@ -243,7 +252,13 @@ class Metrics:
         """Remove the series of a pool."""
         for gauge in (self.pool_candidates, self.pool_version):
             gauge.remove(namespace, pool)
-        for metric in (self.turns, self.matched, self.feedback, self.chosen_reciprocal_rank):
+        for metric in (
+            self.turns,
+            self.matched,
+            self.chat_completions,
+            self.feedback,
+            self.chosen_reciprocal_rank,
+        ):
             metric.remove_by_labels({"namespace": namespace, "pool": pool})
 
     @contextmanager

@@ -93,6 +93,9 @@ class PoolRequest(Value):
     learn: LearnFrom | None = None
     """`chosen`: feedback `chosen` and `edited` adds the utterance before the choice to the learned
     examples of the candidate. Null: only feedback that says so."""
+    fallback: Text | None = None
+    """The answer of `/v1/chat/completions` where a turn would offer no candidate; null removes
+    it."""
 
 
 class PoolSettings(NamedTuple):
@@ -102,6 +105,7 @@ class PoolSettings(NamedTuple):
     min_confidence: float | None = None
     calibration: PoolCalibration | None = None
     learn: LearnFrom | None = None
+    fallback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,8 @@ class PoolInfo:
     calibration: PoolCalibration | None = None
     learn: LearnFrom | None = None
     """`chosen` if candidates learn from feedback that does not say so itself."""
+    fallback: str | None = None
+    """The answer of `/v1/chat/completions` where a turn would offer no candidate."""
     width: int | None = None
     """Candidates that `hnsw` looks at in a search (`ef`); null for the other indexes."""
     aliases: list[str] = field(default_factory=list)

@@ -21,6 +21,20 @@ class FieldError:
     msg: str
 
 
+@dataclass(frozen=True, slots=True)
+class ChatError:
+    """An error as the clients of OpenAI read it."""
+
+    message: str
+    """The `detail` of the problem."""
+    type: str
+    """`invalid_request_error`, or `server_error` from status 500 on."""
+    param: str | None
+    """The first invalid field."""
+    code: str
+    """The last part of the problem's `type`."""
+
+
 class Problem(Value):
     """An error answer (RFC 9457)."""
 
@@ -34,3 +48,5 @@ class Problem(Value):
     """Each invalid field, by its path: `["body", "candidates", 3, "text"]`."""
     request_id: str | None = None
     """The request's `X-Request-ID`, to find the request in logs."""
+    error: ChatError | None = None
+    """The same error for the clients of OpenAI; only from the routes that they call."""

@@ -39,6 +39,7 @@ ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in gr
 
 SHIPPED = {
     "README",
+    "chat-clients",
     "confidence",
     "demo",
     "encoder-tier",
@@ -53,7 +54,7 @@ SHIPPED = {
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 EXACT = {"confidence", "explain"}
 """Pages that show scores of the shipped model, which differ in 8 bits: here in float32."""
-WITH_EXAMPLES = {"README", "handover", "quick-start", "explain"}
+WITH_EXAMPLES = {"README", "chat-clients", "handover", "quick-start", "explain"}
 """Pages whose service has the example replies."""
 LONG = [
     "bulk",

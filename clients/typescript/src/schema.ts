@@ -46,6 +46,270 @@ export interface components {
             threshold: number;
         };
         /**
+         * ChatAnswer
+         * @description The answer to a chat request, if it comes from Turnwise and is not streamed.
+         */
+        ChatAnswer: {
+            /**
+             * Choices
+             * @description Best candidate first.
+             */
+            choices: components["schemas"]["ChatChoice"][];
+            /**
+             * Created
+             * @description Unix seconds.
+             */
+            created: number;
+            /** Id */
+            id: string;
+            /**
+             * Model
+             * @description The `model` of the request.
+             */
+            model: string;
+            /**
+             * Object
+             * @default chat.completion
+             * @constant
+             */
+            object?: "chat.completion";
+            turnwise: components["schemas"]["ChatDetails"];
+            /**
+             * @default {
+             *       "completion_tokens": 0,
+             *       "prompt_tokens": 0,
+             *       "total_tokens": 0
+             *     }
+             */
+            usage?: components["schemas"]["ChatUsage"];
+        };
+        /**
+         * ChatChoice
+         * @description A candidate, or the text of a fallback.
+         */
+        ChatChoice: {
+            /**
+             * Finish Reason
+             * @default stop
+             * @constant
+             */
+            finish_reason?: "stop";
+            /** Index */
+            index: number;
+            /** Logprobs */
+            logprobs?: null;
+            message: components["schemas"]["ChatReply"];
+        };
+        /**
+         * ChatDetails
+         * @description What a turn would answer.
+         */
+        ChatDetails: {
+            /**
+             * Abstained
+             * @description Whether there are no candidates because the confidence was too low.
+             */
+            abstained: boolean;
+            /**
+             * Candidates
+             * @description The candidates of the choices, in the same order; empty if the answer is a fallback.
+             */
+            candidates: components["schemas"]["Selected"][];
+            /**
+             * Confidence
+             * @description Probability that the first candidate is a right one; null if that cannot be known.
+             */
+            confidence: number | null;
+            pool: components["schemas"]["PoolVersion"] | null;
+            /**
+             * Turn
+             * @description Number of the newest turn of the session; null without a session.
+             */
+            turn: number | null;
+        };
+        /**
+         * ChatError
+         * @description An error as the clients of OpenAI read it.
+         */
+        ChatError: {
+            /**
+             * Code
+             * @description The last part of the problem's `type`.
+             */
+            code: string;
+            /**
+             * Message
+             * @description The `detail` of the problem.
+             */
+            message: string;
+            /**
+             * Param
+             * @description The first invalid field.
+             */
+            param: string | null;
+            /**
+             * Type
+             * @description `invalid_request_error`, or `server_error` from status 500 on.
+             */
+            type: string;
+        };
+        /**
+         * ChatMessage
+         * @description A message. Those of the user and the assistant are the context; others are not read.
+         */
+        ChatMessage: {
+            /** Content */
+            content?: string | components["schemas"]["ContentPart"][] | null;
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "system" | "developer" | "user" | "assistant" | "tool" | "function";
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * ChatModel
+         * @description A pool or an alias, which clients name as their model.
+         */
+        ChatModel: {
+            /**
+             * Created
+             * @description Unix seconds.
+             */
+            created: number;
+            /** Id */
+            id: string;
+            /**
+             * Object
+             * @default model
+             * @constant
+             */
+            object?: "model";
+            /**
+             * Owned By
+             * @default turnwise
+             * @constant
+             */
+            owned_by?: "turnwise";
+        };
+        /**
+         * ChatModelList
+         * @description The pools and aliases of a namespace.
+         */
+        ChatModelList: {
+            /** Data */
+            data: components["schemas"]["ChatModel"][];
+            /**
+             * Object
+             * @default list
+             * @constant
+             */
+            object?: "list";
+        };
+        /**
+         * ChatOptions
+         * @description Options of Turnwise, in the field `turnwise` of a request.
+         */
+        ChatOptions: {
+            /**
+             * Min Confidence
+             * @description Fall back if the confidence is lower; by default the pool's, or 0.
+             */
+            min_confidence?: number | null;
+            /**
+             * Session Id
+             * @description The session that keeps the messages as turns; by default nothing is kept.
+             */
+            session_id?: string | null;
+            /**
+             * Where
+             * @description A filter: only candidates whose metadata match it are returned.
+             */
+            where?: components["schemas"]["Filter"] | null;
+        };
+        /**
+         * ChatReply
+         * @description The message of a choice.
+         */
+        ChatReply: {
+            /** Content */
+            content: string;
+            /** Refusal */
+            refusal?: null;
+            /**
+             * Role
+             * @default assistant
+             * @constant
+             */
+            role?: "assistant";
+        };
+        /**
+         * ChatRequest
+         * @description Messages to reply to. Turnwise ignores fields such as `temperature` and `tools`.
+         */
+        ChatRequest: {
+            /**
+             * Messages
+             * @description The conversation, oldest message first.
+             */
+            messages: components["schemas"]["ChatMessage"][];
+            /**
+             * Model
+             * @description The pool to select from, or an alias.
+             */
+            model: string;
+            /**
+             * N
+             * @description Number of candidates to return as choices, 1 by default; fewer if the pool has fewer.
+             */
+            n?: number | null;
+            /**
+             * Stream
+             * @description Whether to answer with server-sent events.
+             */
+            stream?: boolean | null;
+            stream_options?: components["schemas"]["StreamOptions"] | null;
+            /** @default {} */
+            turnwise?: components["schemas"]["ChatOptions"];
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * ChatUsage
+         * @description Clients of OpenAI need this object.
+         */
+        ChatUsage: {
+            /**
+             * Completion Tokens
+             * @default 0
+             */
+            completion_tokens?: number;
+            /**
+             * Prompt Tokens
+             * @description Always 0: Turnwise does not count tokens.
+             * @default 0
+             */
+            prompt_tokens?: number;
+            /**
+             * Total Tokens
+             * @default 0
+             */
+            total_tokens?: number;
+        };
+        /**
+         * ContentPart
+         * @description A part of a message. Only texts are read.
+         */
+        ContentPart: {
+            /** Text */
+            text?: string | null;
+            /** Type */
+            type: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
          * Document
          * @description A document as an object.
          */
@@ -402,6 +666,11 @@ export interface components {
             /** Exact */
             exact: boolean;
             /**
+             * Fallback
+             * @description The answer of `/v1/chat/completions` where a turn would offer no candidate.
+             */
+            fallback?: string | null;
+            /**
              * Fingerprint
              * @description Fingerprint of the model whose vectors are searched.
              */
@@ -489,6 +758,12 @@ export interface components {
              */
             encoder?: "default" | null;
             /**
+             * Fallback
+             * @description The answer of `/v1/chat/completions` where a turn would offer no candidate; null removes
+             *     it.
+             */
+            fallback?: string | null;
+            /**
              * Learn
              * @description `chosen`: feedback `chosen` and `edited` adds the utterance before the choice to the learned
              *     examples of the candidate. Null: only feedback that says so.
@@ -526,6 +801,11 @@ export interface components {
              * @example body.text: Field required
              */
             detail: string;
+            /**
+             * @description The same error for the clients of OpenAI; only from the routes that they call.
+             * @default null
+             */
+            error?: components["schemas"]["ChatError"] | null;
             /**
              * Errors
              * @description Each invalid field, by its path: `["body", "candidates", 3, "text"]`.
@@ -983,6 +1263,19 @@ export interface components {
             cursor: string | null;
             /** Ids */
             ids: string[];
+        };
+        /**
+         * StreamOptions
+         * @description Options of a stream.
+         */
+        StreamOptions: {
+            /**
+             * Include Usage
+             * @default false
+             */
+            include_usage?: boolean;
+        } & {
+            [key: string]: unknown;
         };
         /**
          * Transcript

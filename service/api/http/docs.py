@@ -51,6 +51,7 @@ TAGS = [
         "name": "sessions",
         "description": "Sessions of a chatbot: turns, transcripts, score matrices.",
     },
+    {"name": "chat", "description": "The next reply, for chat clients of OpenAI's API."},
     {"name": "rank", "description": "Rank candidates by context, or toward goals."},
     {"name": "encode", "description": "Texts to vectors, for replicas and clients of OpenAI."},
     {"name": "plan", "description": "Put goals into the order in which a dialogue can reach them."},

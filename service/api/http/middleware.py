@@ -125,16 +125,14 @@ class Observation(_HttpMiddleware):
             if status:
                 raise
             _undo_cancellation()
-            await problem_response(Draining("the service stopped before the answer was ready"))(
-                scope, receive, observed
-            )
+            stopped = Draining("the service stopped before the answer was ready")
+            await problem_response(stopped, path=scope["path"])(scope, receive, observed)
         except Exception:
             _log.exception("a request failed")
             if status:
                 raise  # the server closes the connection, so the client notices
-            await problem_response(ServiceError("the service failed unexpectedly"))(
-                scope, receive, observed
-            )
+            failed = ServiceError("the service failed unexpectedly")
+            await problem_response(failed, path=scope["path"])(scope, receive, observed)
         finally:
             self._record(scope, status or CLIENT_LEFT, perf_counter() - begin)
 
@@ -182,7 +180,8 @@ class HostNames(_HttpMiddleware):
         for host in hosts:
             name = _PORT.sub("", host).rstrip(".").lower()
             if name and name not in self._names and not _is_address(name):  # HTTP/1.0 has no name
-                await problem_response(_host_error(host))(scope, receive, send)
+                answer = problem_response(_host_error(host), path=scope["path"])
+                await answer(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 

@@ -24,8 +24,17 @@ from turnwise.service.errors import (
     UnsupportedMedia,
 )
 from turnwise.service.observe.logs import request_id
-from turnwise.service.wire.problems import PROBLEM_JSON, PROBLEM_PREFIX, FieldError, Loc, Problem
+from turnwise.service.wire.problems import (
+    PROBLEM_JSON,
+    PROBLEM_PREFIX,
+    ChatError,
+    FieldError,
+    Loc,
+    Problem,
+)
 
+CHAT_PATHS = {"/v1/chat/completions", "/v1/models"}
+"""Paths for the clients of OpenAI: their problems have the member `error`."""
 _MOST_ERRORS = 50
 
 _CHALLENGES = {
@@ -34,8 +43,8 @@ _CHALLENGES = {
 }
 
 
-def problem(error: ServiceError) -> Problem:
-    """Return the problem document of an error."""
+def problem(error: ServiceError, path: str = "") -> Problem:
+    """Return the problem document of an error; `path` is that of the request, if it has one."""
     return Problem(
         type=PROBLEM_PREFIX + error.slug,
         title=error.title,
@@ -43,14 +52,29 @@ def problem(error: ServiceError) -> Problem:
         detail=error.detail,
         errors=error.errors[:_MOST_ERRORS],
         request_id=request_id.get("") or None,
+        error=_chat_error(error) if path in CHAT_PATHS else None,
     )
 
 
-def problem_response(error: ServiceError, headers: Mapping[str, str] | None = None) -> Response:
+def _chat_error(error: ServiceError) -> ChatError:
+    return ChatError(
+        message=error.detail,
+        type="server_error" if error.status >= ServiceError.status else "invalid_request_error",
+        param=".".join(map(str, error.errors[0].loc)) if error.errors else None,
+        code=error.slug,
+    )
+
+
+def problem_response(
+    error: ServiceError, headers: Mapping[str, str] | None = None, *, path: str = ""
+) -> Response:
     """Return the error answer, with the headers `Retry-After` and `WWW-Authenticate` if needed."""
-    document = problem(error).model_dump(exclude_none=True)
+    found = problem(error, path)
+    document = found.model_dump(exclude_none=True)
     if not error.errors:
         del document["errors"]
+    if found.error:
+        document["error"] = found.error  # with `param` also if it is null
     response = Response(
         to_json(document), error.status, UNCACHED | dict(headers or {}), PROBLEM_JSON
     )
@@ -69,17 +93,15 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ServiceError)
     async def service_error(request: Request, error: ServiceError) -> Response:
-        return problem_response(
-            locate_error(error, "body" if request.method in {"POST", "PUT"} else "query")
-        )
+        part = "body" if request.method in {"POST", "PUT"} else "query"
+        return problem_response(locate_error(error, part), path=request.scope["path"])
 
     @app.exception_handler(RequestValidationError)
-    async def validation_error(_: Request, error: RequestValidationError) -> Response:
+    async def validation_error(request: Request, error: RequestValidationError) -> Response:
+        found: ServiceError = invalid(error.errors(), error.body)
         if isinstance(error.body, bytes):  # FastAPI decodes only JSON content types
-            return problem_response(
-                UnsupportedMedia("send JSON, as Content-Type: application/json")
-            )
-        return problem_response(invalid(error.errors(), error.body))
+            found = UnsupportedMedia("send JSON, as Content-Type: application/json")
+        return problem_response(found, path=request.scope["path"])
 
     @app.exception_handler(HTTPException)
     async def http_exception(request: Request, error: HTTPException) -> Response:
@@ -88,7 +110,8 @@ def add_problem_handlers(app: FastAPI) -> None:
         methods = _find_methods(app, route.path_format) if route else []
         if "Allow" in headers and methods:  # FastAPI lists the methods of one route only
             headers["Allow"] = ", ".join(methods)
-        return problem_response(_service_error(request, error), headers)
+        found = _service_error(request, error)
+        return problem_response(found, headers, path=request.scope["path"])
 
 
 def _find_methods(app: FastAPI, path_format: str) -> list[str]:

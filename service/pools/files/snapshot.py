@@ -24,7 +24,7 @@ from turnwise.service.pools.memory.flat import Float16, are_unit
 from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.pools.view import CandidateBatch, PoolView
 from turnwise.service.settings import describe_excess
-from turnwise.service.wire.fields import EncoderName, Name, Share
+from turnwise.service.wire.fields import EncoderName, Name, Share, Text
 from turnwise.service.wire.pools import LearnFrom, PoolCalibration
 
 FORMAT = 1
@@ -65,6 +65,7 @@ class SnapshotManifest(BaseModel):
     min_confidence: Share | None = None
     calibration: PoolCalibration | None = None
     learn: LearnFrom | None = None
+    fallback: Text | None = None
     encoder: EncoderName = "default"
     model: str
     fingerprint: str

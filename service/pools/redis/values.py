@@ -211,6 +211,7 @@ def pack_settings(request: PoolRequest) -> list[str]:
         "min_confidence": "" if request.min_confidence is None else repr(request.min_confidence),
         "calibration": request.calibration.model_dump_json() if request.calibration else "",
         "learn": request.learn or "",
+        "fallback": request.fallback or "",
     }
     return [
         part
@@ -222,12 +223,13 @@ def pack_settings(request: PoolRequest) -> list[str]:
 
 def unpack_settings(stored: Sequence[bytes | None]) -> PoolSettings:
     """Return the settings from the values of the fields `SETTINGS`."""
-    description, least, calibration, learn = (value or b"" for value in stored)
+    description, least, calibration, learn, fallback = (value or b"" for value in stored)
     return PoolSettings(
         description=description.decode(),
         min_confidence=float(least) if least else None,
         calibration=PoolCalibration.model_validate_json(calibration) if calibration else None,
         learn=cast(LearnFrom, learn.decode()) if learn else None,
+        fallback=fallback.decode() or None,
     )
 
 

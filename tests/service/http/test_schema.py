@@ -14,6 +14,7 @@ _BEYOND_A_SCHEMA = [
     "levels deep",
     "a filter has at most",
     "there is no confidence",
+    "needs a message of the user or the assistant",
     "this service has no candidate store",
     "only the responder",
     "more than the limit of",  # `max_turns` is a setting

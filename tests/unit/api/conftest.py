@@ -22,6 +22,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.settings import Limits, Settings
+from turnwise.service.wire.chat import ChatModelList
 from turnwise.service.wire.keys import ApiKey, Scope
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder
 from turnwise.service.wire.pools import (
@@ -132,6 +133,7 @@ class Parts:
                 model="tiny",
                 timings_ms=TIMINGS,
             ),
+            "models": ChatModelList(data=[]),
             "list_learned": LearnedList(learned=[]),
             "unlearn": Unlearned(version=4, removed=1),
             "list": [POOL],
@@ -207,6 +209,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         keys=ApiKeys(values, metrics),
         encoder=ENCODER,
         turns=stub,
+        chat=stub,
         sessions=stub,
         learning=stub,
         ranking=stub,

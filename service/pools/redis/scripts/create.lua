@@ -20,4 +20,4 @@ if #ARGV > 6 and is(ARGV[3], found[1], 'default') and is(ARGV[4], found[2], 'loc
   redis.call('HSET', KEYS[1], unpack(ARGV, 7))
 end
 return redis.call('HMGET', KEYS[1], 'incarnation', 'stamp', 'noted', 'encoder', 'store',
-  'description', 'min_confidence', 'calibration', 'learn')
+  'description', 'min_confidence', 'calibration', 'learn', 'fallback')

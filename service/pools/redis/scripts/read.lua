@@ -5,7 +5,7 @@
 -- writes that Redis has lost.
 local meta = redis.call('HMGET', KEYS[1],
   'incarnation', 'version', 'stamp', 'base', 'stored', 'bytes', 'created_at',
-  'store', 'description', 'min_confidence', 'calibration', 'learn')
+  'store', 'description', 'min_confidence', 'calibration', 'learn', 'fallback')
 if not meta[1] then return {} end
 local has = tonumber(ARGV[2]) - tonumber(meta[4])
 if meta[1] ~= ARGV[1] or has <= 0 then

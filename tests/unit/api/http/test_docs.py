@@ -41,6 +41,7 @@ async def test_pages_can_be_turned_off(client_of: Connect) -> None:
 
 def test_operation_ids_are_stable() -> None:
     assert sorted(operation["operationId"] for operation in OPERATIONS) == [
+        "complete_chat",
         "delete_alias",
         "delete_candidate",
         "delete_candidates",
@@ -52,6 +53,7 @@ def test_operation_ids_are_stable() -> None:
         "get_scores",
         "get_session",
         "list_learned",
+        "list_models",
         "list_pools",
         "list_sessions",
         "livez",

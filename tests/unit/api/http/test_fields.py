@@ -17,6 +17,7 @@ SAID = {"speaker": "user", "text": "x"}
 RANK: dict[str, Any] = {"context": [SAID], "candidates": ["x"]}
 CHOSEN = {"candidate": "c", "event": "chosen"}
 RERANK = {"query": "a", "documents": ["a"]}
+CHAT = {"model": "default", "messages": [{"role": "user", "content": "a"}]}
 SECRET = "my secret"  # noqa: S105 - what an answer must not quote
 LONG = f'"{SECRET} {"x" * 2000}"'
 NO_NUMBERS = ["true", '"5"', "1e400"]
@@ -73,6 +74,11 @@ WRONG: list[tuple[str, Any, list[str]]] = [
     ("PUT /pools/p", {"calibration": {"slope": 1.0, "offset": HERE}}, ["1e9", "null"]),
     ("PUT /pools/p", {"calibration": {"slope": HERE, "offset": 0.0}}, ["-1.0"]),
     ("PUT /pools/p", {"calibration": {"slope": 1.0, "offset": 0.0, "more": HERE}}, ["1"]),
+    ("POST /v1/chat/completions", {**CHAT, "model": HERE}, ["null", '"b@d"']),
+    ("POST /v1/chat/completions", {**CHAT, "messages": HERE}, ["[]", "null"]),
+    ("POST /v1/chat/completions", {**CHAT, "n": HERE}, [*NO_COUNTS, "101"]),
+    ("POST /v1/chat/completions", {**CHAT, "turnwise": {"session_id": HERE}}, ['"b@d"']),
+    ("POST /v1/chat/completions", {**CHAT, "turnwise": {"more": HERE}}, ["1"]),
     ("POST /v1/rerank", {**RERANK, "query": HERE}, ["null", '" "']),
     ("POST /v1/rerank", {**RERANK, "documents": HERE}, ["[]", MANY]),
     ("POST /v1/rerank", {**RERANK, "top_n": HERE}, ["0"]),

@@ -45,7 +45,7 @@ def check_problem(response: httpx.Response, *statuses: int) -> dict[str, Any]:
     assert problem["detail"]
     assert problem["request_id"] == response.headers["x-request-id"]
     check_uncached(response)
-    assert set(problem) <= {"type", "title", "status", "detail", "errors", "request_id"}
+    assert set(problem) <= {"type", "title", "status", "detail", "errors", "request_id", "error"}
     assert response.status_code != 422 or problem["errors"]
     return problem
 

@@ -39,4 +39,4 @@ async def test_requests_without_the_encoder_are_not_shed(client: httpx.AsyncClie
 
 def test_the_routes_that_encode_say_that_they_may_be_overloaded() -> None:
     paths = {path.rpartition("/")[2] for _, path in ENCODES}
-    assert paths == {"turn", "rank", "rerank", "plan", "search", "scores"}
+    assert paths == {"turn", "completions", "rank", "rerank", "plan", "search", "scores"}

@@ -1,0 +1,222 @@
+"""Chat completions over raw HTTP: what is selected, kept and answered."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.messages import DIALOGUE, REPLIES, Said
+from tests.support.service import Launch, Live, with_and_without_heads
+from turnwise.models.roles import EncoderKind
+
+ROLES = {"user": "user", "bot": "assistant"}
+ONLY_HEADS = pytest.mark.parametrize("kind", [EncoderKind.HEADS])
+NO_REPLY = {"where": {"topic": "none"}}
+SESSION = {"session_id": "s"}
+
+Messages = list[dict[str, Any]]
+
+
+def messages(said: Said) -> Messages:
+    return [{"role": ROLES[speaker], "content": text} for speaker, text in said]
+
+
+def post(live: Live, said: Said, **fields: object) -> httpx.Response:
+    body = {"model": "default", "messages": messages(said), **fields}
+    return live.http.post("/v1/chat/completions", json=body)
+
+
+def complete(live: Live, said: Said, **fields: object) -> dict[str, Any]:
+    return live.ok(post(live, said, **fields))
+
+
+def texts(answer: Mapping[str, Any]) -> list[str]:
+    return [choice["message"]["content"] for choice in answer["choices"]]
+
+
+def events(response: httpx.Response) -> list[Any]:
+    """The events of a stream, the last of which is the end."""
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *data, end, rest = response.text.split("\n\n")
+    assert (end, rest) == ("data: [DONE]", "")
+    return [json.loads(each.removeprefix("data: ")) for each in data]
+
+
+@with_and_without_heads
+@pytest.mark.parametrize("count", [1, 4, 6])
+def test_the_choices_are_the_candidates_of_a_turn(live: Live, count: int) -> None:
+    turn = live.say("s", DIALOGUE[:count], top_k=3, respond=True)
+    answer = complete(live, DIALOGUE[:count], n=3)
+    assert texts(answer) == [candidate["text"] for candidate in turn["candidates"]]
+    details = answer["turnwise"]
+    for mine, theirs in zip(details["candidates"], turn["candidates"], strict=True):
+        assert mine == theirs | {"score": pytest.approx(theirs["score"], abs=1e-3)}
+    assert details["pool"] == turn["pool"]
+    assert details["turn"] is None
+    assert answer["model"] == "default"
+    assert answer["id"].startswith("chatcmpl-")
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+
+
+def test_only_texts_of_the_user_and_the_assistant_are_read(live: Live) -> None:
+    hello = [
+        {"role": "system", "content": "You are a pirate."},
+        {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
+        {"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "image_url"}]},
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "tool", "content": "42", "tool_call_id": "t"},
+        {"role": "user", "content": [{"type": "text", "text": " there "}]},
+    ]
+    asked = {"model": "default", "messages": hello, "n": 8, "temperature": 0.2, "tools": []}
+    answer = live.post("/v1/chat/completions", **asked)
+    assert answer["turnwise"] == complete(live, [("user", "Hello there")], n=8)["turnwise"]
+
+
+def test_there_are_no_more_choices_than_candidates(live: Live) -> None:
+    assert len(complete(live, DIALOGUE, n=100)["choices"]) < 1 + len(REPLIES)
+    assert len(complete(live, DIALOGUE)["choices"]) == 1
+
+
+def test_long_messages_are_cut(launch: Launch) -> None:
+    live = launch(max_turns=3)
+    live.fill()
+    long = [("user", "Hello " * 2000), *DIALOGUE]
+    assert complete(live, long)["choices"]
+
+
+def test_a_filter_applies(live: Live) -> None:
+    item = {"id": "x", "text": "It is at noon.", "metadata": {"topic": "times"}}
+    live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    answer = complete(live, DIALOGUE, n=5, turnwise={"where": {"topic": "times"}})
+    assert texts(answer) == ["It is at noon."]
+
+
+def test_nothing_is_kept(live: Live) -> None:
+    complete(live, DIALOGUE)
+    assert live.get("/sessions")["ids"] == []
+
+
+@ONLY_HEADS
+def test_a_message_is_encoded_once(live: Live) -> None:
+    said = [(speaker, f"{text} {live.namespace}") for speaker, text in DIALOGUE[:3]]
+    complete(live, said[:1])
+    encoded = live.encoded()
+    complete(live, said)
+    assert encoded() == {"second": 2}
+
+
+def test_a_stream_has_the_same_choices(live: Live) -> None:
+    whole = complete(live, DIALOGUE, n=2)
+    options = {"include_usage": True}
+    *chunks, last = events(post(live, DIALOGUE, n=2, stream=True, stream_options=options))
+    assert chunks[0]["turnwise"]["candidates"] == whole["turnwise"]["candidates"]
+    said = ["", ""]
+    for (choice,) in (chunk["choices"] for chunk in chunks):
+        said[choice["index"]] += choice["delta"].get("content", "")
+    assert said == texts(whole)
+    reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
+    assert reasons == [None, None, "stop"] * 2
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert (last["choices"], last["usage"]["total_tokens"]) == ([], 0)
+    assert {chunk["object"] for chunk in [*chunks, last]} == {"chat.completion.chunk"}
+
+
+def transcript(live: Live) -> list[tuple[str, str]]:
+    return [(turn["speaker"], turn["text"]) for turn in live.get("/sessions/s")["transcript"]]
+
+
+def test_a_session_keeps_the_messages(live: Live) -> None:
+    first = complete(live, DIALOGUE[:1], turnwise=SESSION)
+    assert first["turnwise"]["turn"] == 1
+    second = complete(live, DIALOGUE[:4], turnwise=SESSION)
+    assert second["turnwise"]["turn"] == 4
+    assert transcript(live) == DIALOGUE[:4]
+    best = second["turnwise"]["candidates"][0]["id"]
+    given = live.post("/sessions/s/turns/4/feedback", candidate=best, event="chosen")
+    assert given["rank"] == 1
+
+
+def test_the_same_messages_again_change_nothing(live: Live) -> None:
+    first = complete(live, DIALOGUE[:3], turnwise=SESSION)
+    again = complete(live, DIALOGUE[:3], turnwise=SESSION)
+    assert texts(again) == texts(first)
+    assert again["turnwise"]["turn"] == 3
+    assert transcript(live) == DIALOGUE[:3]
+
+
+def test_a_client_may_leave_out_old_messages(live: Live) -> None:
+    complete(live, DIALOGUE[:3], turnwise=SESSION)
+    complete(live, DIALOGUE[2:6], turnwise=SESSION)
+    assert transcript(live) == DIALOGUE
+
+
+def test_a_session_applies_its_filter_and_its_responder(live: Live) -> None:
+    item = {"id": "x", "text": "It is at noon.", "metadata": {"topic": "times"}}
+    live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    settings = {"responder": "agent", "where": {"topic": "times"}}
+    live.ok(live.http.put("/sessions/s", json=settings))
+    said = DIALOGUE[:3]
+    for _ in range(2):
+        assert texts(complete(live, said, turnwise=SESSION, n=5)) == ["It is at noon."]
+    assert [speaker for speaker, _ in transcript(live)] == ["user", "agent", "user"]
+
+
+def test_without_a_reply_the_answer_is_the_fallback_of_the_pool(live: Live) -> None:
+    silent = post(live, DIALOGUE, turnwise=NO_REPLY)
+    assert texts(live.ok(silent)) == [""]
+    assert silent.headers["turnwise-source"] == "none"
+    sorry = "I will ask a colleague."
+    live.ok(live.http.put("/pools/default", json={"fallback": sorry}))
+    assert live.get("/pools/default")["fallback"] == sorry
+    counted = live.increase("turnwise_chat_completions_total", pool="default", source="text")
+    answer = post(live, DIALOGUE, turnwise=NO_REPLY, n=3)
+    assert texts(live.ok(answer)) == [sorry]
+    assert answer.json()["turnwise"]["candidates"] == []
+    assert answer.headers["turnwise-source"] == "text"
+    assert counted() == 1
+    assert post(live, DIALOGUE).headers["turnwise-source"] == "candidate"
+
+
+def test_models_are_pools_and_aliases(live: Live) -> None:
+    live.fill(["Hi."], pool="shop-2")
+    live.ok(live.http.put("/pools/shop/alias", json={"to": "shop-2"}))
+    data = live.get("/v1/models")["data"]
+    assert [model["id"] for model in data] == ["default", "shop-2", "shop"]
+    assert texts(complete(live, DIALOGUE, model="shop")) == ["Hi."]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code", "param"),
+    [
+        ({"model": "nobody"}, 404, "pool-not-found", None),
+        ({"model": None}, 422, "invalid-request", "body.model"),
+        ({"messages": []}, 422, "invalid-request", "body.messages"),
+        ({"messages": messages([("user", " ")])}, 422, "invalid-request", "body.messages"),
+        ({"n": 101}, 422, "invalid-request", "body.n"),
+        ({"turnwise": {"nonsense": 1}}, 422, "invalid-request", "body.turnwise.nonsense"),
+        ({"turnwise": {"where": {}}}, 422, "invalid-request", "body.turnwise.where"),
+    ],
+)
+def test_errors_have_the_form_of_openai(
+    live: Live, fields: Mapping[str, Any], status: int, code: str, param: str | None
+) -> None:
+    response = post(live, DIALOGUE, **fields)
+    assert response.status_code == status
+    error = response.json()["error"]
+    assert error == {
+        "message": response.json()["detail"],
+        "type": "invalid_request_error",
+        "param": param,
+        "code": code,
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "has_error"), [("/v1/models", True), ("/pools", False), ("/v1/rerank", False)]
+)
+def test_other_routes_have_problems_alone(live: Live, path: str, has_error: bool) -> None:
+    answer = live.http.patch(path)
+    assert answer.status_code == 405
+    assert ("error" in answer.json()) == has_error

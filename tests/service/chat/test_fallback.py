@@ -1,0 +1,171 @@
+"""The fallback service of chat completions: what it gets, and what its failures cost."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.chat.test_completions import NO_REPLY, events, post, texts
+from tests.support.chat_service import ANSWER, EVENTS, TEXT, ChatService, chat_service
+from tests.support.messages import DIALOGUE
+from tests.support.service import Launch, Live
+
+SORRY = "I will ask a colleague."
+KEPT = {**NO_REPLY, "session_id": "s"}
+
+
+@pytest.fixture
+def service() -> Iterator[ChatService]:
+    with chat_service() as service:
+        yield service
+
+
+@pytest.fixture
+def live(launch: Launch, service: ChatService) -> Live:
+    """A service of Turnwise with this fallback service."""
+    live = launch(
+        fallback_url=service.url,
+        fallback_key="secret",
+        fallback_model="large",
+        fallback_timeout=1.0,
+    )
+    live.fill()
+    return live
+
+
+def ask(live: Live, **fields: object) -> httpx.Response:
+    """Ask what the pool has no reply to."""
+    return post(live, DIALOGUE, **{"turnwise": NO_REPLY, **fields})
+
+
+def test_a_reply_of_the_pool_asks_nobody(live: Live, service: ChatService) -> None:
+    assert post(live, DIALOGUE).headers["turnwise-source"] == "candidate"
+    assert service.bodies == []
+
+
+def test_the_service_answers_where_the_pool_has_no_reply(live: Live, service: ChatService) -> None:
+    counted = live.increase("turnwise_chat_completions_total", pool="default", source="service")
+    answer = ask(live, temperature=0.5, user="ann")
+    assert live.ok(answer) == ANSWER
+    assert answer.headers["turnwise-source"] == "service"
+    assert counted() == 1
+    (body,) = service.bodies
+    assert {*body} == {"model", "messages", "temperature", "user"}
+    assert (body["model"], body["temperature"]) == ("large", 0.5)
+    assert [message["content"] for message in body["messages"]] == [text for _, text in DIALOGUE]
+    assert service.keys == ["Bearer secret"]
+
+
+def test_its_stream_is_passed_on(live: Live) -> None:
+    answer = ask(live, stream=True)
+    assert answer.headers["turnwise-source"] == "service"
+    found = [chunk["choices"][0]["delta"].get("content") for chunk in events(answer)]
+    assert "".join(found).strip() == TEXT
+
+
+def silent(service: ChatService) -> None:
+    service.released.clear()
+
+
+def failing(service: ChatService) -> None:
+    service.status = 500
+
+
+def talking_nonsense(service: ChatService) -> None:
+    service.answer = "<html>"
+    service.events = ["data: <html>\n\n"]
+
+
+def without_choices(service: ChatService) -> None:
+    service.answer = json.dumps({"choices": []})
+    service.events = []
+
+
+FAULTS = pytest.mark.parametrize("fault", [silent, failing, talking_nonsense, without_choices])
+Fault = Callable[[ChatService], None]
+
+
+@FAULTS
+@pytest.mark.parametrize("stream", [False, True])
+def test_if_it_fails_the_answer_is_the_text_of_the_pool(
+    live: Live, service: ChatService, fault: Fault, *, stream: bool
+) -> None:
+    live.ok(live.http.put("/pools/default", json={"fallback": SORRY}))
+    failed = live.increase("turnwise_chat_completions_total", pool="default", source="failed")
+    fault(service)
+    answer = ask(live, stream=stream, turnwise=KEPT)
+    assert answer.headers["turnwise-source"] == "text"
+    assert failed() == 1
+    if stream:
+        assert events(answer)[1]["choices"][0]["delta"]["content"] == SORRY
+    else:
+        assert texts(answer.json()) == [SORRY]
+    assert live.get("/sessions/s")["turns"] == len(DIALOGUE)
+
+
+@FAULTS
+def test_without_a_text_its_failure_is_an_error(
+    live: Live, service: ChatService, fault: Fault
+) -> None:
+    fault(service)
+    answer = ask(live)
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("server_error", "fallback-unavailable")
+
+
+def test_a_stream_that_breaks_off_ends_with_an_error(live: Live, service: ChatService) -> None:
+    service.events = [*EVENTS[:3], "data: {}\n\n"]
+    *chunks, last, rest = ask(live, stream=True).text.split("\n\n")
+    assert len(chunks) == 3
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "fallback-unavailable"
+    assert rest == ""
+
+
+HOOK = """
+def without_names(text):
+    if text == "fail":
+        raise ValueError
+    return text.replace("Ann", "NAME")
+"""
+
+
+@pytest.fixture
+def redacting(
+    launch: Launch, service: ChatService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Live]:
+    (tmp_path / "hook_of_fallback.py").write_text(HOOK)
+    monkeypatch.syspath_prepend(tmp_path)
+    live = launch(
+        fallback_url=service.url, fallback_model="large", redact="hook_of_fallback:without_names"
+    )
+    live.fill()
+    yield live
+    sys.modules.pop("hook_of_fallback")
+
+
+def test_the_hook_sees_what_is_sent(redacting: Live, service: ChatService) -> None:
+    call = {"id": "Ann-1", "type": "function", "function": {"name": "f", "arguments": '"Ann"'}}
+    asked: list[dict[str, Any]] = [
+        {"role": "system", "content": "You serve Ann."},
+        {"role": "user", "name": "Ann", "content": [{"type": "text", "text": "I am Ann."}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    redacting.ok(ask(redacting, messages=asked, user="Ann", tools=[{"name": "Ann"}]))
+    (body,) = service.bodies
+    sent = json.dumps({name: body[name] for name in ("messages", "user")})
+    assert sent.count("NAME") == 5
+    assert sent.count("Ann") == 1
+    assert body["messages"][2]["tool_calls"][0]["id"] == "Ann-1"
+    assert body["tools"] == [{"name": "Ann"}]
+
+
+def test_nothing_is_sent_if_the_hook_fails(redacting: Live, service: ChatService) -> None:
+    answer = ask(redacting, messages=[{"role": "user", "content": "fail"}])
+    assert answer.status_code == 503
+    assert service.bodies == []

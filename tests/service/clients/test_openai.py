@@ -1,0 +1,96 @@
+"""Chat clients of OpenAI's API, pointed at a real service."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.support.messages import DIALOGUE, posts
+from tests.support.service import Live
+
+KEY = "tests"  # of the shared services
+ROLES = {"user": "user", "bot": "assistant"}
+MESSAGES: list[Any] = [{"role": ROLES[speaker], "content": text} for speaker, text in DIALOGUE]
+NO_REPLY = {"turnwise": {"where": {"topic": "none"}}}
+
+
+@pytest.fixture
+def best(live: Live) -> list[str]:
+    """The best three candidates after the messages, in the namespace of the key."""
+    live.app.name = KEY
+    live.fill()
+    context = posts(DIALOGUE)
+    ranked = live.post("/rank", context=context, pool="default", top_k=3, repeat="last")
+    return [candidate["text"] for candidate in ranked["ranking"]]
+
+
+@pytest.fixture
+def client(live: Live) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{live.url}/v1", api_key=KEY, max_retries=0) as client:
+        yield client
+
+
+def test_a_completion(client: openai.OpenAI, best: list[str]) -> None:
+    answer = client.chat.completions.create(
+        model="default", messages=MESSAGES, n=3, temperature=0.3, extra_body={"turnwise": {}}
+    )
+    assert [choice.message.content for choice in answer.choices] == best
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    details: Any = answer.model_extra
+    assert [one["text"] for one in details["turnwise"]["candidates"]] == best
+
+
+def test_a_stream(client: openai.OpenAI, best: list[str]) -> None:
+    stream = client.chat.completions.create(
+        model="default", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
+    )
+    *chunks, last = stream
+    parts = [choice.delta.content or "" for chunk in chunks for choice in chunk.choices]
+    assert "".join(parts) == best[0]
+    assert last.usage is not None
+
+
+def test_the_helper_for_streams(client: openai.OpenAI, best: list[str]) -> None:
+    with client.chat.completions.stream(model="default", messages=MESSAGES) as stream:
+        assert stream.get_final_completion().choices[0].message.content == best[0]
+
+
+def test_the_asynchronous_client(live: Live, best: list[str]) -> None:
+    async def ask() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{live.url}/v1", api_key=KEY) as client:
+            whole = await client.chat.completions.create(model="default", messages=MESSAGES)
+            stream = await client.chat.completions.create(
+                model="default", messages=MESSAGES, stream=True
+            )
+            parts = [chunk.choices[0].delta.content or "" async for chunk in stream]
+        return [whole.choices[0].message.content or "", "".join(parts)]
+
+    assert asyncio.run(ask()) == [best[0]] * 2
+
+
+@pytest.mark.usefixtures("best")
+def test_the_list_of_models(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["default"]
+
+
+def test_an_error(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="there is no pool 'nobody'") as caught:
+        client.chat.completions.create(model="nobody", messages=MESSAGES)
+    assert caught.value.code == "pool-not-found"
+    with pytest.raises(openai.UnprocessableEntityError) as wrong:
+        client.chat.completions.create(model="default", messages=[])
+    assert wrong.value.param == "body.messages"
+
+
+@pytest.mark.nightly
+def test_langchain(live: Live, best: list[str]) -> None:
+    langchain_openai = pytest.importorskip("langchain_openai")
+    chat = langchain_openai.ChatOpenAI(
+        base_url=f"{live.url}/v1", api_key=KEY, model="default", temperature=0
+    )
+    said = [(message["role"], message["content"]) for message in MESSAGES]
+    assert chat.invoke(said).content == best[0]
+    assert "".join(part.content for part in chat.stream(said)) == best[0]

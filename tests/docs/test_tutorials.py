@@ -50,11 +50,12 @@ SHIPPED = {
     "goals",
     "explain",
     "python",
+    "voice",
 }
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 EXACT = {"confidence", "explain"}
 """Pages that show scores of the shipped model, which differ in 8 bits: here in float32."""
-WITH_EXAMPLES = {"README", "chat-clients", "handover", "quick-start", "explain"}
+WITH_EXAMPLES = {"README", "chat-clients", "handover", "quick-start", "explain", "voice"}
 """Pages whose service has the example replies."""
 LONG = [
     "bulk",

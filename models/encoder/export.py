@@ -101,9 +101,9 @@ def export(graph: torch.nn.Module, folder: Path, *, typed: bool = False) -> None
         torch.onnx.OnnxExporterError: ONNX has no equivalent of an operation of the model.
         OSError: The folder cannot be written.
     """
-    program = convert(graph, INPUTS if typed else INPUTS[:2])
     try:
-        with create_folder(folder) as fresh:
+        with create_folder(folder) as fresh:  # fails before the conversion, which takes seconds
+            program = convert(graph, INPUTS if typed else INPUTS[:2])
             program.save(fresh / FILE, external_data=True)  # one file holds at most 2 GB
     except OSError:
         if not (folder / FILE).is_file():

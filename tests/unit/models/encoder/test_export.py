@@ -129,6 +129,18 @@ def convert_to(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
     monkeypatch.setattr(export_module, "convert", lambda *_: program)
 
 
+def test_a_folder_that_cannot_be_written_is_noticed_before_the_conversion(
+    tiny_encoder: Encoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("converted")
+
+    monkeypatch.setattr(export_module, "convert", fail)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"exists|directory"):
+        export(UnitVectors(tiny_encoder(EncoderKind.TRIPLE).model), tmp_path / "file" / "model")
+
+
 def test_an_export_that_fails_leaves_nothing(
     tiny_encoder: Encoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

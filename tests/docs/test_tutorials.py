@@ -16,11 +16,11 @@ from typer.main import get_command
 
 from tests.deploy.test_packaging import series
 from tests.docs.pages import Block, Reader, blocks
+from tests.fixtures.encoders import EXAMPLE_REPLIES
 from tests.support import milvus
 from tests.support.redis_server import free_port
 from tests.support.rerankers import save_tiny_cross_encoder
 from tests.support.service import serve
-from tests.support.waiting import eventually
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.roles import EncoderKind
 from turnwise.service.cli.main import app
@@ -29,7 +29,6 @@ from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-REPLIES = ROOT / "examples" / "replies.jsonl"
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
 TEXTS = PAGES | {
     name: (ROOT / f"{name}.md").read_text(encoding="utf-8") for name in ("README", "CONTRIBUTING")
@@ -89,17 +88,6 @@ def runnable() -> list[Any]:
     return [pytest.param(name, marks=long.get(name, ())) for name in found]
 
 
-@pytest.fixture(scope="session")
-def with_examples(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of a service that has encoded the example replies, which takes seconds."""
-    folder = tmp_path_factory.mktemp("examples")
-    settings = {"data_dir": folder, "model": str(shipped), "default_pool": REPLIES}
-    live = serve(Settings.model_validate(settings))
-    eventually(lambda: live.ready)
-    live.stop()
-    return folder
-
-
 @pytest.mark.docs
 @pytest.mark.parametrize("name", runnable())
 def test_page_does_what_it_says(
@@ -119,7 +107,7 @@ def test_page_does_what_it_says(
         model = str(request.getfixturevalue("shipped"))
     data = tmp_path / ".turnwise"
     if name in WITH_EXAMPLES:
-        shutil.copytree(request.getfixturevalue("with_examples"), data)
+        shutil.copytree(request.getfixturevalue("encoded_replies"), data)
     else:
         data.mkdir()
     if "\nturnwise doctor" in text:  # which does not accept torch on a CPU
@@ -127,7 +115,7 @@ def test_page_does_what_it_says(
         (data / "models").symlink_to(onnx_cache)
     else:  # with no folder to keep an exported model in, torch runs it: the same, but at once
         (data / "models").touch()
-    (tmp_path / "examples").symlink_to(REPLIES.parent)
+    (tmp_path / "examples").symlink_to(EXAMPLE_REPLIES.parent)
     if name == "dialogues":  # the shipped model, to compare with
         (tmp_path / "models").mkdir()
         (tmp_path / "models" / "default").symlink_to(tiny)
@@ -150,7 +138,7 @@ def test_page_does_what_it_says(
                 pytest.skip(f"needs {milvus.MISSING}")
             instead[STORE_PORT] = stack.enter_context(milvus.running()).url.rpartition(":")[2]
         if ":8000" in text:
-            pool = REPLIES if name in WITH_EXAMPLES else None
+            pool = EXAMPLE_REPLIES if name in WITH_EXAMPLES else None
             settings = {"data_dir": data, "model": model, "default_pool": pool}
             live = serve(Settings.model_validate(settings))
             stack.callback(live.stop)

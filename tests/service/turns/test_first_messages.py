@@ -3,16 +3,17 @@
 They were written before any answer was seen, and are no examples of the pool.
 """
 
+import shutil
 from collections.abc import Iterator, Sequence
 from itertools import count, cycle
 from pathlib import Path
 
 import pytest
 
+from tests.fixtures.encoders import EXAMPLE_REPLIES
 from tests.support.service import Live, launching
 from tests.support.waiting import eventually
 
-REPLIES = Path(__file__).parents[3] / "examples" / "replies.jsonl"
 LEAST = 0.15
 """The threshold that `docs/handover.md` sets."""
 
@@ -151,10 +152,12 @@ NORMAL = [
 
 
 @pytest.fixture(scope="module")
-def visited(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def visited(
+    shipped: Path, encoded_replies: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Live]:
     """A service with the shipped model and pool."""
-    folder = tmp_path_factory.mktemp("visited")
-    with launching(model=str(shipped), data_dir=folder, default_pool=REPLIES) as start:
+    folder = shutil.copytree(encoded_replies, tmp_path_factory.mktemp("visited") / "data")
+    with launching(model=str(shipped), data_dir=folder, default_pool=EXAMPLE_REPLIES) as start:
         live = start()
         eventually(lambda: live.ready, seconds=120)
         yield live

@@ -84,12 +84,6 @@ def test_an_idle_service_looks_up_no_name(traced: Traced, tmp_path: Path) -> Non
     traced.check()
 
 
-def test_a_command_with_a_model_looks_up_no_name(traced: Traced, tmp_path: Path) -> None:
-    settings = {"TURNWISE_MODEL": str(DEFAULT_MODEL), "TURNWISE_DATA_DIR": str(tmp_path / "data")}
-    traced.start("doctor", **settings).communicate()
-    traced.check()
-
-
 @pytest.mark.train
 def test_a_training_looks_up_no_name(
     traced: Traced, tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]

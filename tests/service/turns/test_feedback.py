@@ -77,9 +77,9 @@ def test_ranks_of_what_was_chosen_are_counted_by_pool_and_model(live: Live) -> N
 
 
 def test_a_replica_without_the_model_of_the_pool_keeps_feedback_too(
-    launch: Launch, pairwise_folder: Path
+    launch: Launch, pairwise_folder: Path, in_torch: Path
 ) -> None:
-    live = launch(pairwise=pairwise_folder)
+    live = launch(pairwise=pairwise_folder, data_dir=in_torch)
     other = launch()
     live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
     live.fill(pool="pairs")

@@ -166,16 +166,9 @@ def test_no_spans_are_sent_without_an_exporter(monkeypatch: pytest.MonkeyPatch) 
     assert relay.seen == []
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "turnwise.service.api",
-        "turnwise.service.app.server",
-        "turnwise.service.cli.doctor.examine",
-    ],
-)
-def test_propagators_are_not_read_without_tracing(module: str) -> None:
-    code = f"import os, {module}; print(os.environ['OTEL_PROPAGATORS'])"
+def test_propagators_are_not_read_without_tracing() -> None:
+    modules = "turnwise.service.app.server, turnwise.service.cli.doctor.examine"
+    code = f"import os, {modules}; print(os.environ['OTEL_PROPAGATORS'])"
     environment = os.environ | {"OTEL_PROPAGATORS": "b3"}
     command = [sys.executable, "-c", code]
     ended = run(command, env=environment, capture_output=True, text=True, check=True)  # noqa: S603

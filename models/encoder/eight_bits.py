@@ -105,12 +105,16 @@ def matrices(network: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
 
 def save(network: nn.Module, folder: Path) -> None:
     """Write the scales of the inputs of a transformer's matrices into its folder."""
-    scales = {
+    save_file(scales_of(network), folder / SCALES_FILE)
+
+
+def scales_of(network: nn.Module) -> dict[str, Tensor]:
+    """Return the scales of the inputs of a transformer's matrices, as `SCALES_FILE` names them."""
+    return {
         f"{name}.{key}": getattr(linear, key).cpu()
         for name, linear in matrices(network)
         for key in ("smooth", "step", "zero")
     }
-    save_file(scales, folder / SCALES_FILE)
 
 
 @torch.inference_mode()

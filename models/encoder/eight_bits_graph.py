@@ -1,7 +1,6 @@
 """Rewrites an exported graph to multiply integers of 8 bits, as `eight_bits.py` simulates it."""
 
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +8,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx.helper import make_node
 from onnx.numpy_helper import from_array
-from safetensors.numpy import load_file
 
 SCALES_FILE = "eight_bits.safetensors"
 """The scales of each matrix's inputs: `smooth`, `step` and `zero` of an `EightBitLinear`."""
@@ -24,23 +22,23 @@ _MICROSOFT = "com.microsoft"
 _MASK = "attention_mask"
 _MASK_INT32 = "attention_mask.int32"
 _LEAST_STEP = 1e-12
-_PASSING = {"Cast", "Transpose", "Concat"}
+_PASSING = {"Cast", "Mul", "Div", "Transpose", "Concat"}
 """Operators between a matrix in the file of weights and its product."""
 
 
-def in_eight_bits(graph: onnx.GraphProto, weights: Path, scales: Path) -> onnx.GraphProto:
+def in_eight_bits(graph: onnx.GraphProto, weights: Arrays, scales: Arrays) -> onnx.GraphProto:
     """Return a graph with products of integers, wherever the scales of a product are known.
 
     The matrices stay in the file of weights; ONNX Runtime rounds them when it loads the graph.
 
     Args:
         graph: A graph that refers to its matrices by their names in the file of weights.
-        weights: The model's file of weights.
+        weights: The matrices (n, k) of that file, of any precision.
         scales: The scales of the inputs; see `SCALES_FILE`.
     """
     new = onnx.GraphProto()
     new.CopyFrom(graph)
-    rewriter = _Rewriter(new, load_file(weights), load_file(scales))
+    rewriter = _Rewriter(new, weights, scales)
     nodes = [make_node("Cast", [_MASK], [_MASK_INT32], to=onnx.TensorProto.INT32)]
     for node in graph.node:
         matrices = rewriter.matrices(node)
@@ -75,7 +73,9 @@ class _Rewriter:
         if node.op_type not in {"MatMul", "Attention"}:
             return []
         matrices = self._stored_names(node.input[1])
-        return matrices if all(_scale(name, "step") in self._scales for name in matrices) else []
+        return (
+            matrices if all(name_scale(name, "step") in self._scales for name in matrices) else []
+        )
 
     def _stored_names(self, name: str) -> list[str]:
         """Return the names in the file of weights of what an array consists of."""
@@ -102,7 +102,7 @@ class _Rewriter:
         """Yield the nodes that round the input of a product and its matrices."""
         # Matrices that read the same input have the same scales.
         smooth, step, zero = (
-            self._scales[_scale(matrices[0], k)] for k in ("smooth", "step", "zero")
+            self._scales[name_scale(matrices[0], k)] for k in ("smooth", "step", "zero")
         )
         scaled = np.concatenate([self._weights[name] * smooth for name in matrices])
         steps = np.maximum(np.abs(scaled).max(1) / LARGEST_WEIGHT, _LEAST_STEP)
@@ -129,5 +129,6 @@ class _Rewriter:
         return f"{made}.{name}"
 
 
-def _scale(matrix: str, name: str) -> str:
+def name_scale(matrix: str, name: str) -> str:
+    """Return the name of one of the scales of a matrix: `smooth`, `step` or `zero`."""
     return f"{matrix.removesuffix('.weight')}.{name}"

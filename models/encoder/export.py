@@ -4,20 +4,22 @@ import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
 from onnxscript.rewriter.ort_fusions import optimize_for_ort
+from safetensors import safe_open
+from safetensors.numpy import load_file
 
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder.eight_bits_graph import SCALES_FILE, in_eight_bits
+from turnwise.models.encoder.eight_bits_file import factors_of, restore
+from turnwise.models.encoder.eight_bits_graph import SCALES_FILE, Arrays, in_eight_bits
 from turnwise.models.encoder.onnx import (
     EIGHT_BITS_FILE,
     FILE,
@@ -36,9 +38,10 @@ _OPSET = 18
 """The newest opset with attention that can be fused, which beats the operator of opset 23."""
 
 _WEIGHTS = "model.safetensors"
-_TYPES = {
+_TYPES: dict[str, tuple[type, int]] = {
     "F16": (np.float16, onnx.TensorProto.FLOAT16),
     "F32": (np.float32, onnx.TensorProto.FLOAT),
+    "I8": (np.int8, onnx.TensorProto.INT8),
 }
 _SMALL = 256
 """Numbers of an array that stays in the graph."""
@@ -110,25 +113,39 @@ def export(graph: torch.nn.Module, folder: Path, *, typed: bool = False) -> None
             raise
 
 
-def export_graph(graph: torch.nn.Module, folder: Path, *, max_tokens: int) -> None:
-    """Write a model's graph into its own folder, so that it can be served without torch.
+def export_graph(
+    graph: torch.nn.Module,
+    folder: Path,
+    *,
+    max_tokens: int,
+    typed: bool = False,
+    shared: Path | None = None,
+) -> None:
+    """Write a model's graph into its folder, so that it can be served without torch.
 
     The graph refers to the numbers in `model.safetensors`, whatever their precision, and computes
     in float32. So it takes some kilobytes; only numbers that are in no such file are in the graph.
     A model with scales (`eight_bits.py`) gets a second graph, which computes in 8 bits.
 
     Args:
-        graph: As for `export`, without types.
+        graph: As for `export`.
         folder: The model's folder.
         max_tokens: Word pieces of its longest text.
+        typed: Whether the graph takes types.
+        shared: A file of weights in the folder above, whose vectors the graph looks up. ONNX
+            Runtime reads no file outside the folder: `OnnxForward` takes these arrays by name.
 
     Raises:
         torch.onnx.OnnxExporterError: ONNX has no equivalent of an operation of the model.
         OSError: The folder cannot be written.
     """
-    model = convert(graph, INPUTS[:2]).model_proto
+    model = convert(graph, INPUTS if typed else INPUTS[:2]).model_proto
+    files = []
     if (folder / _WEIGHTS).exists():
-        _refer(model.graph, folder / _WEIGHTS)
+        files.append(_WeightsFile(folder / _WEIGHTS, shared=False))
+    if shared:
+        files.append(_WeightsFile(shared, shared=True))
+    _refer(model.graph, files)
     for node in model.graph.node:  # drop the exporter's Python locations
         node.ClearField("metadata_props")
     for field in ("value_info", "metadata_props"):
@@ -136,11 +153,23 @@ def export_graph(graph: torch.nn.Module, folder: Path, *, max_tokens: int) -> No
     model.ClearField("metadata_props")
     onnx.helper.set_model_props(model, {MAX_TOKENS: str(max_tokens)})
     _write(model, folder / FILE)
-    if (scales := folder / SCALES_FILE).exists():
-        model.graph.CopyFrom(in_eight_bits(model.graph, folder / _WEIGHTS, scales))
+    if scales := _read_scales(folder):
+        weights = restore(load_file(folder / _WEIGHTS))
+        model.graph.CopyFrom(in_eight_bits(model.graph, weights, scales))
         _write(model, folder / EIGHT_BITS_FILE)
     else:
         (folder / EIGHT_BITS_FILE).unlink(missing_ok=True)
+
+
+def _read_scales(folder: Path) -> Arrays:
+    """Return the scales of the inputs, from a file of their own or among the weights."""
+    for file in (folder / SCALES_FILE, folder / _WEIGHTS):
+        if file.exists():
+            with safe_open(file, "np") as opened:
+                has_scales = any(name.endswith(".smooth") for name in opened.keys())  # noqa: SIM118
+            if has_scales:
+                return load_file(file)
+    return {}
 
 
 def _write(model: onnx.ModelProto, file: Path) -> None:
@@ -148,67 +177,127 @@ def _write(model: onnx.ModelProto, file: Path) -> None:
         fresh.write_bytes(model.SerializeToString())
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A tensor in a file of weights."""
+class _Found(NamedTuple):
+    """An array of a graph in a file of weights.
+
+    Attributes:
+        name: Its name in the file.
+        transposed: Whether the file has it the other way round.
+    """
 
     name: str
-    shape: list[int]
-    kind: int
-    offset: int
-    length: int
     transposed: bool
 
-    def refer(self) -> onnx.TensorProto:
+
+class _WeightsFile:
+    """A file of safetensors that a graph refers to."""
+
+    def __init__(self, file: Path, *, shared: bool) -> None:
+        """Read a file in the folder of the graph, or one that is shared from the folder above."""
+        self.shared = shared
+        self._location = f"../{file.name}" if shared else file.name
+        content = file.read_bytes()
+        self._begin = 8 + int.from_bytes(content[:8], "little")
+        tensors = json.loads(content[8 : self._begin])
+        self._tensors: dict[str, dict[str, Any]] = {
+            name: tensor for name, tensor in tensors.items() if tensor.get("dtype") in _TYPES
+        }
+        self._found: dict[bytes, _Found] = {}
+        for name, numbers in restore(self._read(content)).items():
+            self._found[_key(numbers)] = _Found(name, transposed=False)
+            if numbers.ndim == 2:
+                self._found[_key(numbers.T)] = _Found(name, transposed=True)
+
+    def _read(self, content: bytes) -> Arrays:
+        arrays = {}
+        for name, tensor in self._tensors.items():
+            start, end = (self._begin + offset for offset in tensor["data_offsets"])
+            numbers: NDArray[Any] = np.frombuffer(content[start:end], _TYPES[tensor["dtype"]][0])
+            arrays[name] = numbers.reshape(tensor["shape"])
+        return arrays
+
+    def find(self, numbers: NDArray[Any]) -> _Found | None:
+        """Return what the file has of these numbers, or nothing."""
+        return self._found.get(_key(numbers))
+
+    def factors(self, found: _Found) -> list[str]:
+        """Return the names of the arrays that a matrix in 8 bits is scaled by."""
+        return factors_of(found.name, self._tensors)
+
+    def refer(self, name: str) -> onnx.TensorProto:
         """Return an array of a graph whose numbers are in the file."""
-        array = onnx.TensorProto(name=self.name, dims=self.shape, data_type=self.kind)
+        tensor = self._tensors[name]
+        _, kind = _TYPES[tensor["dtype"]]
+        array = onnx.TensorProto(name=name, dims=tensor["shape"], data_type=kind)
         array.data_location = onnx.TensorProto.EXTERNAL
-        location = {"location": _WEIGHTS, "offset": self.offset, "length": self.length}
+        start, end = tensor["data_offsets"]
+        location = {
+            "location": self._location,
+            "offset": self._begin + start,
+            "length": end - start,
+        }
         for key, value in location.items():
             array.external_data.add(key=key, value=str(value))
         return array
 
 
-def _refer(graph: onnx.GraphProto, file: Path) -> None:
-    """Replace the arrays of a graph that are in a file of weights by references to it.
+def _refer(graph: onnx.GraphProto, files: Sequence[_WeightsFile]) -> None:
+    """Replace the arrays of a graph that are in files of weights by references to them.
 
-    ONNX Runtime casts and transposes them once, when it loads the graph.
+    ONNX Runtime casts, scales and transposes them once, when it loads the graph. Only rows of a
+    shared array are cast, each time: a copy in float32 would double its memory.
     """
-    stored = dict(_read_stored(file))
     arrays: dict[str, onnx.TensorProto] = {}
     nodes: list[onnx.NodeProto] = []
+    shared: dict[str, str] = {}
     for array in graph.initializer:
         numbers = onnx.numpy_helper.to_array(array)
-        found = stored.get(_key(numbers)) if numbers.size >= _SMALL else None
-        if found is None:  # a new array, without the exporter's Python locations
+        matches = ((file, file.find(numbers)) for file in files if numbers.size >= _SMALL)
+        file, found = next((match for match in matches if match[1]), (None, None))
+        if file is None or found is None:  # a new array, without the exporter's Python locations
             arrays[array.name] = onnx.numpy_helper.from_array(numbers, array.name)
             continue
-        arrays[found.name] = found.refer()
-        cast = f"{array.name}.cast" if found.transposed else array.name
-        nodes.append(onnx.helper.make_node("Cast", [found.name], [cast], to=array.data_type))
-        if found.transposed:
-            nodes.append(onnx.helper.make_node("Transpose", [cast], [array.name], perm=[1, 0]))
-    nodes += graph.node
+        factors = file.factors(found)
+        arrays |= {name: file.refer(name) for name in (found.name, *factors)}
+        if file.shared:
+            shared[array.name] = found.name
+        else:
+            nodes += _read_stored(array, found, factors)
+    for node in graph.node:
+        nodes += (
+            _read_shared(node, shared) if node.input[:1] and node.input[0] in shared else [node]
+        )
     for field, values in (("initializer", arrays.values()), ("node", nodes)):
         graph.ClearField(field)
         getattr(graph, field).extend(values)
 
 
-def _read_stored(file: Path) -> Iterator[tuple[bytes, _Stored]]:
-    """Yield the tensors of a file of safetensors by their numbers in float32."""
-    content = file.read_bytes()
-    begin = 8 + int.from_bytes(content[:8], "little")
-    tensors: dict[str, dict[str, Any]] = json.loads(content[8:begin])
-    for name, tensor in tensors.items():
-        if (dtype := tensor.get("dtype")) in _TYPES:
-            kind, onnx_kind = _TYPES[dtype]
-            start, end = (begin + offset for offset in tensor["data_offsets"])
-            shape = tensor["shape"]
-            numbers = np.frombuffer(content[start:end], kind).astype(np.float32).reshape(shape)
-            stored = _Stored(name, shape, onnx_kind, start, end - start, transposed=False)
-            yield _key(numbers), stored
-            if numbers.ndim == 2:
-                yield _key(numbers.T), replace(stored, transposed=True)
+def _read_shared(node: onnx.NodeProto, shared: Mapping[str, str]) -> list[onnx.NodeProto]:
+    """Return the nodes that read rows of a stored array instead of one of the graph."""
+    rows = onnx.NodeProto()
+    rows.CopyFrom(node)
+    rows.input[0] = shared[node.input[0]]
+    rows.output[0] = f"{node.output[0]}.stored"
+    cast = onnx.helper.make_node("Cast", rows.output, node.output, to=onnx.TensorProto.FLOAT)
+    return [rows, cast]
+
+
+def _read_stored(
+    array: onnx.TensorProto, found: _Found, factors: Sequence[str]
+) -> list[onnx.NodeProto]:
+    """Return the nodes that compute an array of a graph from the stored one; see `restore`."""
+    nodes = [
+        onnx.helper.make_node("Cast", [found.name], [f"{array.name}.cast"], to=array.data_type)
+    ]
+    for operator, factor in zip(("Mul", "Div"), factors, strict=False):
+        result = f"{array.name}.{operator.lower()}"
+        nodes.append(onnx.helper.make_node(operator, [nodes[-1].output[0], factor], [result]))
+    if found.transposed:
+        result = f"{array.name}.transpose"
+        read = [nodes[-1].output[0]]
+        nodes.append(onnx.helper.make_node("Transpose", read, [result], perm=[1, 0]))
+    nodes[-1].output[0] = array.name
+    return nodes
 
 
 def _key(numbers: NDArray[Any]) -> bytes:

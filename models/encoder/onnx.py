@@ -4,9 +4,9 @@
 whose graph is in the model's folder.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import onnxruntime
@@ -35,6 +35,7 @@ _ERRORS_ONLY = 3
 _FEW = 2
 """Texts of a batch up to which threads spin."""
 
+Arrays = Mapping[str, NDArray[Any]]
 Tokens = list[list[int]]
 """Word pieces of each text."""
 
@@ -42,25 +43,39 @@ Tokens = list[list[int]]
 class OnnxForward:
     """Runs one padded batch of an exported model, float32."""
 
-    def __init__(self, file: Path, pad: int, *, spin: bool = True) -> None:
-        """Load what `export` wrote.
+    def __init__(
+        self, file: Path, pad: int, *, spin: bool = True, shared: Arrays | None = None
+    ) -> None:
+        """Load what `export` or `export_graph` wrote.
 
         Args:
             file: The exported graph.
             pad: Word piece that pads shorter texts.
             spin: Whether the threads may spin for small batches.
+            shared: Arrays that the graph reads and its folder lacks, by name; they are not copied.
         """
         # Threads that spin between operators save a fifth of the time for one or two texts, the
         # [B1] and [B2] of one turn; they must stop after the last operator, to leave the cores to
         # the rest of the service. With more texts the service is busy and needs the cores itself.
         self.threads = usable_cores()
-        self._many = _session(file, self.threads, "session.intra_op.allow_spinning", "0")
+        self._shared = shared or {}
+        self._many = self._open(file, "session.intra_op.allow_spinning", "0")
         self._few = self._many
         if spin:
-            self._few = _session(file, self.threads, "session.force_spinning_stop", "1")
+            self._few = self._open(file, "session.force_spinning_stop", "1")
         self._pad = pad
         precision = "8 bits" if file.name == EIGHT_BITS_FILE else "float32"
         self.runtime = f"onnxruntime {precision} on cpu"
+
+    def _open(self, file: Path, option: str, value: str) -> onnxruntime.InferenceSession:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = _ERRORS_ONLY
+        options.intra_op_num_threads = self.threads
+        options.add_session_config_entry(option, value)
+        arrays = map(onnxruntime.OrtValue.ortvalue_from_numpy, self._shared.values())
+        options.add_external_initializers(list(self._shared), list(arrays))
+        providers = ["CPUExecutionProvider"]
+        return onnxruntime.InferenceSession(file, options, providers=providers)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -153,12 +168,3 @@ def _padded(rows: Tokens, pad: int) -> NDArray[np.int64]:
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
     return padded
-
-
-def _session(file: Path, threads: int, option: str, value: str) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
-    options.intra_op_num_threads = threads
-    options.add_session_config_entry(option, value)
-    providers = ["CPUExecutionProvider"]
-    return onnxruntime.InferenceSession(file, options, providers=providers)

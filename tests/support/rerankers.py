@@ -1,5 +1,6 @@
 """Tiny untrained re-rankers, made by code."""
 
+import shutil
 from pathlib import Path
 
 import torch
@@ -11,12 +12,22 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from turnwise.models.encoder.torch import load_sentence_transformer, transformer_of
 from turnwise.models.network_folder import save_reranker
 from turnwise.models.pairwise import ENCODER, Projectors
+from turnwise.models.rerankers.cascade import Cascade, RerankedCalibration
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.rerankers.ioi.network import InteractionNetwork, Sizes
 from turnwise.models.rerankers.ioi.vocabulary import Vocabulary
+from turnwise.models.rerankers.pack import pack
 
+CASCADE = Cascade(
+    candidates=3,
+    weight=0.5,
+    below=1.0,
+    confidence=RerankedCalibration(before=0.5, logit=0.25, margin=0.5, stayed=0.25, offset=-0.5),
+)
+"""Of a re-ranker that reads the first hits of every turn."""
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 
 
@@ -61,3 +72,34 @@ def save_tiny_cross_encoder(folder: Path, encoder: Path, classes: int = 1) -> Pa
     save_tiny_classifier(folder, AutoTokenizer.from_pretrained(encoder), classes, longest=128)
     CrossEncoder(str(folder), device="cpu", max_length=128).save_pretrained(str(folder))
     return folder
+
+
+def save_classifier_over(model: Path, folder: Path, *, longest: int = 64) -> Path:
+    """Write a random BERT with the word vectors and the tokenizer of a tiny encoder."""
+    torch.manual_seed(0)
+    words = transformer_of(load_sentence_transformer(model, "cpu")).get_input_embeddings()
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.model_max_length = longest
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=words.weight.shape[1],
+        intermediate_size=2 * words.weight.shape[1],
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=longest,
+        num_labels=1,
+        initializer_range=0.3,
+    )
+    classifier = BertForSequenceClassification(config)
+    classifier.get_input_embeddings().weight.data = words.weight.data
+    classifier.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def with_own_reranker(model: Path, folder: Path, cascade: Cascade = CASCADE) -> Path:
+    """Write a copy of a tiny encoder that has a random re-ranker of its own."""
+    copy = Path(shutil.copytree(model, folder / "model"))
+    samples = [("[O] Hello? [E] Hi [O] Where is it?", "Here it is."), ("[O] bye", "bye")]
+    pack(save_classifier_over(model, folder / "classifier"), copy, cascade, samples)
+    return copy

@@ -1,0 +1,149 @@
+"""A model's own re-ranker: what is packed is what both graphs and torch compute."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from transformers import AutoTokenizer, BertForSequenceClassification
+
+from tests.support.rerankers import CASCADE, save_classifier_over, with_own_reranker
+from tests.unit.models.conftest import Folder
+from turnwise.models.arrays import Float32
+from turnwise.models.cores import multiplies_bytes
+from turnwise.models.encoder import eight_bits
+from turnwise.models.errors import ModelError
+from turnwise.models.rerankers import own
+from turnwise.models.rerankers.cascade import CONFIG, read_cascade
+from turnwise.models.rerankers.cross_encoder import CrossEncoder
+from turnwise.models.rerankers.own import FOLDER, WEIGHTS, OwnReranker, has_own_reranker
+from turnwise.models.rerankers.pack import pack, unpack
+from turnwise.models.roles import EncoderKind
+
+PAIRS = [
+    ("[O] Where is it?", "Let me see."),
+    ("[O] Hello [E] Hello! What is it? [O] It is late.", "Which one do you mean?"),
+    ("[O] no", "ok"),
+    ("[O] " + "a very long one " * 9, "a long reply " * 9),
+]
+
+pytestmark = pytest.mark.train
+needs_vnni = pytest.mark.skipif(not multiplies_bytes(), reason="the processor has no VNNI")
+
+
+@pytest.fixture(scope="module")
+def model(tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_own_reranker(tiny_encoder_folder(EncoderKind.HEADS), tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def in_float32(model: Path) -> OwnReranker:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own, "multiplies_bytes", lambda: False)
+        return OwnReranker(model)
+
+
+def trained_scores(model: Path) -> Float32:
+    """The logits of the classifier before it was packed."""
+    folder = model.parent / "classifier"
+    classifier = BertForSequenceClassification.from_pretrained(folder).eval()
+    tokens = AutoTokenizer.from_pretrained(folder)(PAIRS[:3], padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        logits: Float32 = classifier(**tokens).logits[:, 0].numpy()
+    return logits
+
+
+def scores(reranker: OwnReranker | CrossEncoder) -> Float32:
+    return reranker.forward(reranker.tokenize(PAIRS))[:, 0]
+
+
+def test_rounding_changes_the_logits_of_the_classifier_little(
+    model: Path, in_float32: OwnReranker
+) -> None:
+    wanted = trained_scores(model)
+    assert scores(in_float32)[:3] == pytest.approx(wanted, abs=0.25 * float(np.ptp(wanted)))
+
+
+def test_torch_computes_what_the_graph_does(
+    model: Path, in_float32: OwnReranker, tmp_path: Path
+) -> None:
+    unpack(model, tmp_path / "unpacked")
+    in_torch = CrossEncoder(tmp_path / "unpacked", device="cpu")
+    tokens = in_torch.tokenize(PAIRS)
+    assert in_float32.tokenize(PAIRS) == tokens
+    assert max(map(len, tokens)) == 64
+    assert scores(in_float32) == pytest.approx(scores(in_torch), abs=1e-5)
+    assert in_float32.runtime == "onnxruntime float32 on cpu"
+
+
+@needs_vnni
+def test_products_of_8_bits_change_the_logits_little(model: Path, in_float32: OwnReranker) -> None:
+    wanted = scores(in_float32)
+    in_8_bits = OwnReranker(model)
+    assert in_8_bits.runtime == "onnxruntime 8 bits on cpu"
+    assert scores(in_8_bits) == pytest.approx(wanted, abs=0.25 * float(np.ptp(wanted)))
+
+
+def test_most_weights_take_a_byte_and_the_word_vectors_none(model: Path) -> None:
+    stored = load_file(model / FOLDER / WEIGHTS)
+    matrices = [name for name in stored if f"{name}.scale" in stored]
+    assert len(matrices) == 2 * 6 + 1  # of two layers, and the pooler
+    assert {stored[name].dtype.name for name in matrices} == {"int8"}
+    assert not any("word_embeddings" in name for name in stored)
+    assert (model / FOLDER / "model.onnx").stat().st_size < 80_000
+
+
+def test_a_classifier_that_was_trained_for_8_bits_keeps_its_scales(
+    tiny_encoder_folder: Folder, tmp_path: Path
+) -> None:
+    encoder = tiny_encoder_folder(EncoderKind.HEADS)
+    trained = save_classifier_over(encoder, tmp_path / "trained")
+    network = BertForSequenceClassification.from_pretrained(trained)
+    ids = torch.tensor([[2, 7, 9, 3]])
+    eight_bits.simulate(network, lambda: network(ids))
+    eight_bits.save(network, trained)
+    model = Path(shutil.copytree(encoder, tmp_path / "model"))
+    pack(trained, model, CASCADE, PAIRS[:1])
+    stored = load_file(model / FOLDER / WEIGHTS)
+    wanted = eight_bits.scales_of(network)
+    assert wanted
+    for name, scale in wanted.items():
+        assert stored[name].tolist() == scale.tolist()
+
+
+def test_the_cascade_is_in_its_configuration(model: Path) -> None:
+    assert read_cascade(model / FOLDER) == CASCADE
+
+
+def test_only_a_folder_with_a_graph_has_one(model: Path, tiny_encoder_folder: Folder) -> None:
+    assert has_own_reranker(model)
+    assert not has_own_reranker(tiny_encoder_folder(EncoderKind.HEADS))
+    assert not has_own_reranker("hub/name")
+
+
+def test_other_word_vectors_are_rejected(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "multiplies_bytes", lambda: False)
+    other = Path(shutil.copytree(model, tmp_path / "other"))
+    weights = load_file(other / WEIGHTS)
+    weights[own.WORD_VECTORS] = weights[own.WORD_VECTORS][::-1].copy()
+    save_file(weights, other / WEIGHTS, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match="it is the re-ranker of another model, or damaged"):
+        OwnReranker(other)
+    with pytest.raises(ModelError, match="has other word vectors than model"):
+        pack(model.parent / "classifier", other, CASCADE, PAIRS)
+
+
+@pytest.mark.parametrize("file", ["model.onnx", WEIGHTS, CONFIG])
+def test_a_file_that_is_damaged_is_named(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    monkeypatch.setattr(own, "multiplies_bytes", lambda: False)
+    damaged = Path(shutil.copytree(model, tmp_path / "model"))
+    (damaged / FOLDER / file).write_text(json.dumps({}))
+    with pytest.raises(ModelError, match=r"^model '.*/model': reranker/model\.onnx cannot be used"):
+        OwnReranker(damaged)

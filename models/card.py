@@ -20,6 +20,7 @@ from turnwise.models.example_confidence import ExampleCalibration
 from turnwise.models.extras import not_installed
 from turnwise.models.files import replace_file
 from turnwise.models.fusion import DEFAULT_FUSION, Fusion
+from turnwise.models.model_files import hub_answers
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
 
@@ -145,7 +146,7 @@ def find_file(name: str | Path, file: str) -> Path | None:
     from sentence_transformers.util import load_file_path  # noqa: PLC0415 - loads torch
 
     home = os.getenv("SENTENCE_TRANSFORMERS_HOME")  # sentence-transformers' cache of hub models
-    downloaded = load_file_path(where, file, cache_folder=home)
+    downloaded = load_file_path(where, file, cache_folder=home, local_files_only=not hub_answers())
     return Path(downloaded) if downloaded else None
 
 

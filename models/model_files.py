@@ -1,8 +1,10 @@
 """Checks of a model's files before a library reads them, and the errors of those libraries."""
 
 import json
+from functools import cache
 from pathlib import Path
 
+import httpx
 from safetensors import SafetensorError
 
 from turnwise.models.errors import ModelError
@@ -21,7 +23,13 @@ UNREADABLE = (
 PROMPTS_FILE = "config_sentence_transformers.json"
 
 _LARGE_FILES = ("*.safetensors", "*/*.safetensors", "*.onnx", "tokenizer.json")
-_PICKLES = ("pytorch_model*.bin", "*/pytorch_model*.bin")
+_PICKLES = tuple(
+    f"{folder}{name}*.bin"
+    for folder in ("", "*/", "*/*/")  # the modules of sentence-transformers
+    for name in ("pytorch_model", "adapter_model")
+)
+_HUB_SECONDS = 5.0
+"""Time that the hub has to answer. Its library tries for minutes."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -45,7 +53,8 @@ def check_weights(name: str | Path, folder: str | Path) -> None:
                     "`git lfs pull` in the repository"
                 )
     for pickle in (file for pattern in _PICKLES for file in folder.glob(pattern)):
-        if not any(pickle.parent.glob("*.safetensors")):
+        weights = "adapter_model" if pickle.name.startswith("adapter_model") else "model"
+        if not any(pickle.parent.glob(f"{weights}*.safetensors")):
             raise ModelError(
                 f"model '{name}': '{pickle}' is a pickle, which could run code; only weights in "
                 "safetensors are read"
@@ -74,3 +83,24 @@ def check_prompts(name: str | Path, file: Path | None) -> None:
             f"model '{name}' needs the prompt '{prompt}' before every text (default_prompt_name in "
             f"{PROMPTS_FILE}), which Turnwise does not add"
         )
+
+
+@cache
+def hub_answers() -> bool:
+    """Return whether the hub can be asked for models; otherwise only those of its cache are."""
+    from huggingface_hub import constants  # noqa: PLC0415 - an extra
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        httpx.head(constants.ENDPOINT, timeout=_HUB_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError):  # the last of a proxy
+        return False
+    return True
+
+
+def explain_unreadable(error: Exception) -> str:
+    """Return why a library could not load a model; never the advice to run code of the model."""
+    if "trust_remote_code" in str(error):
+        return "it needs code of its own, which Turnwise does not run"
+    return str(error)

@@ -30,7 +30,14 @@ from turnwise.models.encoder.head_arrays import HEADS_FILE
 from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.encoder.onnx import OnnxForward
 from turnwise.models.errors import ModelError
-from turnwise.models.model_files import PROMPTS_FILE, UNREADABLE, check_prompts, check_weights
+from turnwise.models.model_files import (
+    PROMPTS_FILE,
+    UNREADABLE,
+    check_prompts,
+    check_weights,
+    explain_unreadable,
+    hub_answers,
+)
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, encoder_kind, prefixed
 from turnwise.models.scores import Aggregation
 
@@ -306,20 +313,27 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
             device=device,
             model_kwargs=options,
             # Otherwise it asks the hub for a model with the name of the folder.
-            local_files_only=Path(where).is_dir(),
+            local_files_only=Path(where).is_dir() or not hub_answers(),
         )
         if downloaded := find_file(name, _MODULES_FILE):
             check_weights(name, downloaded.parent)
     except UNREADABLE as error:
         of_run = f" (a run's model is in '{name}/model')" if Path(where, "model").is_dir() else ""
-        what = (
-            "cannot be loaded" if Path(where).is_dir() else "is no folder, and no hub model either"
-        )
-        raise ModelError(f"model '{name}' {what}: {error}{of_run}") from error
+        raise ModelError(
+            f"model '{name}' {_describe_failure(where)}: {explain_unreadable(error)}{of_run}"
+        ) from error
     if not hasattr(model[0], "auto_model"):
         raise ModelError(f"model '{name}' has no transformer")
     model.max_seq_length = model.max_seq_length or MAX_TOKENS
     return model.eval()
+
+
+def _describe_failure(where: str) -> str:
+    if Path(where).is_dir():
+        return "cannot be loaded"
+    if not hub_answers():
+        return "is no folder, and the hub cannot be reached"
+    return "is no folder, and no hub model either"
 
 
 def load_heads(name: str | Path) -> RoleHeads | None:

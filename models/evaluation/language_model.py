@@ -18,7 +18,12 @@ from turnwise.models.errors import ModelError
 from turnwise.models.evaluation.short_term import CANDIDATES
 from turnwise.models.evaluation.split import Context, Propose
 from turnwise.models.evaluation.truncation import warn_of_cut
-from turnwise.models.model_files import UNREADABLE, check_weights
+from turnwise.models.model_files import (
+    UNREADABLE,
+    check_weights,
+    explain_unreadable,
+    hub_answers,
+)
 
 Language = Literal["en", "de"]
 
@@ -46,11 +51,16 @@ def load_causal(name: str) -> tuple[Any, Any]:
     """
     check_weights(name, name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        source = {
+            "local_files_only": Path(name).is_dir() or not hub_answers(),
+            "trust_remote_code": False,  # otherwise it asks at the terminal
+        }
+        tokenizer = AutoTokenizer.from_pretrained(name, **source)
         loading: Any = partial(AutoModelForCausalLM.from_pretrained, output_loading_info=True)
-        model, loaded = loading(name, use_safetensors=True)
+        model, loaded = loading(name, use_safetensors=True, **source)
     except UNREADABLE as error:
-        raise ModelError(f"language model '{name}' cannot be loaded: {error}") from error
+        why = explain_unreadable(error)
+        raise ModelError(f"language model '{name}' cannot be loaded: {why}") from error
     if missing := sorted(loaded["missing_keys"]):
         raise ModelError(f"language model '{name}' has no trained {', '.join(missing[:3])}")
     return tokenizer, model.to(default_device(None)).eval()

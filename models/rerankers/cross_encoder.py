@@ -15,7 +15,12 @@ from turnwise.models.encoder.export import VERSION, in_onnx
 from turnwise.models.encoder.onnx import OnnxForward
 from turnwise.models.encoder.torch import PROBE, default_device, digest
 from turnwise.models.errors import ModelError
-from turnwise.models.model_files import UNREADABLE, check_weights
+from turnwise.models.model_files import (
+    UNREADABLE,
+    check_weights,
+    explain_unreadable,
+    hub_answers,
+)
 from turnwise.models.rerankers.pairs import SPEAKERS, Pair, PairReranker, PairTokens, cut_pair
 
 
@@ -160,9 +165,15 @@ def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncode
     check_weights(name, name)
     try:
         weights = {"dtype": torch.float32, "use_safetensors": True}
-        model = sentence_transformers.CrossEncoder(name, device=device, model_kwargs=weights)
+        model = sentence_transformers.CrossEncoder(
+            name,
+            device=device,
+            model_kwargs=weights,
+            local_files_only=Path(name).is_dir() or not hub_answers(),
+        )
     except UNREADABLE as error:
-        raise ModelError(f"cross-encoder '{name}' cannot be loaded: {error}") from error
+        why = explain_unreadable(error)
+        raise ModelError(f"cross-encoder '{name}' cannot be loaded: {why}") from error
     # A model of several modules scores with the last one. A single transformer that has no
     # classifier was loaded with a random one.
     kinds = model.model.config.architectures or ()

@@ -4,9 +4,11 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from time import monotonic
 
 import pytest
 import torch
+from huggingface_hub import constants
 from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerFast
 
@@ -16,9 +18,10 @@ from turnwise.models.card import EncoderFacts, Probe, update_card
 from turnwise.models.encoder.stated import StatedEncoder
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.model_files import PROMPTS_FILE
+from turnwise.models.model_files import PROMPTS_FILE, hub_answers
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.roles import EncoderKind
+from turnwise.models.training.base import load_learnable
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 90868376\n"
 
@@ -53,6 +56,36 @@ def test_pickled_weights_of_a_cross_encoder_are_refused(
     pickle_weights(tmp_path)
     with pytest.raises(ModelError, match=r"pytorch_model\.bin' is a pickle"):
         CrossEncoder(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("module", ["2_Dense", "0_Router/1_Dense"])
+def test_a_pickle_in_a_module_is_refused_whatever_lies_next_to_it(
+    folder: Path, module: str
+) -> None:
+    (folder / module).mkdir(parents=True)
+    (folder / module / "pytorch_model.bin").write_bytes(b"not even a pickle")
+    (folder / module / "heads.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin' is a pickle"):
+        load_learnable(str(folder))
+
+
+def test_code_of_a_model_is_neither_run_nor_recommended(folder: Path) -> None:
+    config = {"model_type": "ours", "auto_map": {"AutoConfig": "configuration_ours.Ours"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "configuration_ours.py").write_text("raise SystemExit")
+    with pytest.raises(ModelError, match="needs code of its own") as caught:
+        UtteranceEncoder(folder, device="cpu")
+    assert "trust_remote_code" not in str(caught.value)
+
+
+def test_a_name_of_the_hub_fails_at_once_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    hub_answers.cache_clear()
+    started = monotonic()
+    with pytest.raises(ModelError, match="no folder, and the hub cannot be reached"):
+        UtteranceEncoder("somebody/model", device="cpu")
+    assert monotonic() < started + 30
+    hub_answers.cache_clear()
 
 
 def test_a_pickle_next_to_safetensors_is_not_read(folder: Path) -> None:

@@ -392,8 +392,7 @@ class SessionStore:
         most = self._max_sessions
         if most is None:
             return
-        now = int(time())
-        arguments: list[str | int] = [session.id, now, now + self._ttl, "" if base else most]
+        arguments: list[str | int] = [session.id, self._ttl, "" if base else most]
         with redis_errors(self._metrics, "session_write"):
             keys = [_live_key(session.namespace)]
             admitted = await self._script["admit_session"](keys=keys, args=arguments)

@@ -8,6 +8,7 @@ import httpx
 import pytest
 import redis as blocking
 
+from tests.support.clock import move_clock
 from tests.support.messages import problem
 from tests.support.service import Launch, Live, api_key
 from tests.support.waiting import PATIENCE, eventually
@@ -99,6 +100,19 @@ def test_a_session_that_expired_does_not_count(serve_tenants: ServeTenants) -> N
     tenants = serve_tenants(max_sessions=1, session_ttl=1)
     assert kind(turn(tenants.calm, "Hello", session="a")) == "200"
     eventually(lambda: kind(turn(tenants.calm, "Hello", session="b")) == "200")
+
+
+@pytest.mark.parametrize("ahead", [300.0, -300.0])
+def test_a_replica_with_another_clock_counts_the_same_sessions(
+    serve_tenants: ServeTenants, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    tenants = serve_tenants(max_sessions=2, session_ttl=60)
+    assert kind(turn(tenants.calm, "Hello", session="a")) == "200"
+    with monkeypatch.context() as patch:
+        move_clock(patch, ahead)
+        kinds = [kind(turn(tenants.calm, "Hello", session=name)) for name in "bc"]
+        assert kinds == ["200", "namespace-full"]
+    assert kind(turn(tenants.calm, "Hello", session="d")) == "namespace-full"
 
 
 def test_pools_of_a_namespace_are_limited_in_number_and_bytes(serve_tenants: ServeTenants) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
@@ -155,6 +156,18 @@ def test_a_request_unfinished_at_the_end_of_the_drain_gets_503(start: Start) -> 
     assert '"urn:turnwise:problem:draining"' in answer
     assert process.ended() == 0
     assert not any("Exception" in event["message"] for event in process.events)
+
+
+def test_a_redis_that_rejects_writes_does_not_make_the_end_an_error(
+    start: Start, redis_server: RedisServer
+) -> None:
+    process = start(TURNWISE_REDIS_URL=redis_server.url)
+    url = process.until("^ready on")["url"]
+    assert httpx.put(f"{url}/pools/p", json={}).is_success  # a request names it: it is noted
+    redis_server.command("CONFIG", "SET", "min-replicas-to-write", "1")
+    process.popen.terminate()
+    assert process.ended() == 0
+    assert not any(event["level"] == "error" for event in process.events)
 
 
 def test_sigterm_while_it_starts_ends_it(start: Start, tmp_path: Path) -> None:

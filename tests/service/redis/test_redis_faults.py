@@ -81,8 +81,10 @@ def test_a_frozen_redis_is_away_until_it_thaws(launch: Launch, redis_server: Red
     [
         ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
         ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+        ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+        ("ACL SETUSER default -@write", "ACL SETUSER default +@write"),
     ],
-    ids=["full", "demoted"],
+    ids=["full", "demoted", "no replicas", "no rights"],
 )
 def test_a_redis_that_cannot_write_takes_no_turn_and_loses_none(
     launch: Launch, redis_server: RedisServer, fault: str, repair: str

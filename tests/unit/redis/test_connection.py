@@ -187,10 +187,34 @@ async def test_a_script_that_redis_7_refuses_its_user_is_unavailable(message: st
 async def test_a_pipeline_that_a_server_rejects_is_unavailable(redis_server: RedisServer) -> None:
     redis_server.command("CONFIG", "SET", "min-replicas-to-write", "1")
     async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
-        pipeline = client.pipeline(transaction=False)
-        pipeline.set("key", "value")
-        with pytest.raises(StateUnavailable), redis_errors(Metrics(), "session_write"):
-            await pipeline.execute()
+        await fails_in_a_pipeline(client)
+
+
+async def test_a_pipeline_behind_a_slow_script_is_unavailable(redis_server: RedisServer) -> None:
+    redis_server.command("CONFIG", "SET", "busy-reply-threshold", "10")
+    async with connect(redis_server.url, cluster=False, timeout=30.0) as client:
+        endless = asyncio.create_task(client.eval("while true do end", 0))
+        while "BUSY" not in (said := await answer_to_ping(client)):
+            assert said == "PONG"
+        await fails_in_a_pipeline(client)
+        await client.script_kill()
+        with pytest.raises(ResponseError, match="killed"):
+            await endless
+
+
+async def answer_to_ping(client: Redis) -> str:
+    try:
+        await client.ping()
+    except ResponseError as error:
+        return str(error)
+    return "PONG"
+
+
+async def fails_in_a_pipeline(client: Redis) -> None:
+    pipeline = client.pipeline(transaction=False)
+    pipeline.set("key", "value")
+    with pytest.raises(StateUnavailable), redis_errors(Metrics(), "session_write"):
+        await pipeline.execute()
 
 
 async def test_a_wrong_password_is_named(

@@ -15,7 +15,7 @@
     - SessionStarted: the session has turns, so its responder cannot change.
     - SessionFull, PoolFull: the session or the pool has reached its limit.
     - FeedbackFull: the session has as many events of feedback as it may.
-    - NamespaceFull: the namespace has reached its limit of sessions, pools or bytes of pools.
+    - NamespaceFull: the namespace has reached its limit of sessions, pools, aliases or bytes.
   - BodyTooLarge 413: the body has more bytes than the limit.
   - UnsupportedMedia 415: the resource does not accept this content type.
   - HostNotAllowed 421: the service does not answer to the name in the header `Host`.

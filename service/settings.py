@@ -94,6 +94,8 @@ class Limits(BaseSettings):
     """Sessions of a namespace; by default any number. With it, a turn sends one more command."""
     max_pools: PositiveInt | None = None
     """Pools of a namespace; by default any number."""
+    max_aliases: PositiveInt = 1000
+    """Aliases of a namespace."""
     max_pools_bytes: PositiveInt | None = None
     """Bytes of a namespace's candidates in memory, vectors included; by default any number."""
 

@@ -105,7 +105,9 @@ async def running_components(
             store=store,
         )
         stack.push_async_callback(followed.close)
-        pools = Pools(followed, metrics, max_pools=settings.max_pools)
+        pools = Pools(
+            followed, metrics, max_pools=settings.max_pools, max_aliases=settings.max_aliases
+        )
         yield Components(
             redis=redis,
             redis_of_pools=redis_of_pools,

@@ -36,9 +36,10 @@ Rejected = Literal[
     "uploads",
     "pools",
     "pools_bytes",
+    "aliases",
     "sessions",
 ]
-"""The last five are limits of a namespace."""
+"""The last six are limits of a namespace."""
 Dropped = Literal["cancelled", "deadline"]
 Operation = Literal[
     "session_read",

@@ -331,7 +331,7 @@ class FollowedPools:
         known_keys = known.keys() | self.names.obstacles.keys()
         names = await self.directory.names()
         aliases = await self.directory.aliases()
-        self.names.aliases = aliases
+        self.names.set_aliases(aliases)
         asked = {*self.names.asked_aliases}
         if not self._awaited.are_known:
             asked |= {*self._first, *await self.directory.in_use()}

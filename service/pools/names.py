@@ -1,6 +1,6 @@
 """`PoolNames`: the names of pools and aliases, as this replica last saw them in Redis."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from turnwise.service.pools.redis.values import PoolKey
 
@@ -10,14 +10,16 @@ class PoolNames:
 
     Attributes:
         listed: The names of all pools in Redis.
-        aliases: The pool of each alias.
         obstacles: The pools that this replica cannot serve, and why.
     """
 
     def __init__(self) -> None:
         self.listed: Collection[PoolKey] = ()
-        self.aliases: dict[PoolKey, PoolKey] = {}
         self.obstacles: dict[PoolKey, str] = {}
+        self._pool_of: dict[PoolKey, PoolKey] = {}
+        """The pool of each alias."""
+        self._aliases_of: dict[PoolKey, set[str]] = {}
+        """The names of the aliases of each pool that has any."""
         self._former: dict[PoolKey, PoolKey] = {}
         """The pool that each alias stood for when it was last asked for here."""
 
@@ -26,12 +28,25 @@ class PoolNames:
         """The aliases that requests have named here."""
         return self._former.keys()
 
+    def is_alias(self, name: PoolKey) -> bool:
+        """Return whether a name is an alias."""
+        return name in self._pool_of
+
+    def aliases_of(self, pool: PoolKey) -> list[str]:
+        """Return the names of the aliases of a pool, sorted."""
+        return sorted(self._aliases_of.get(pool, ()))
+
+    def count_aliases(self, namespace: str) -> int:
+        """Return the number of aliases in a namespace."""
+        pools = self._aliases_of.items()
+        return sum(len(aliases) for pool, aliases in pools if pool.namespace == namespace)
+
     def resolve(self, name: PoolKey, has_read: Callable[[PoolKey], bool]) -> PoolKey:
         """Return the pool that a name refers to on this replica.
 
         An alias that was moved refers to its former pool until this replica has read the new one.
         """
-        target = self.aliases.get(name)
+        target = self._pool_of.get(name)
         if target is None:
             self._former.pop(name, None)
             return name
@@ -41,12 +56,21 @@ class PoolNames:
         self._former[name] = target
         return target
 
+    def set_aliases(self, aliases: Mapping[PoolKey, PoolKey]) -> None:
+        """Note all aliases in Redis, each with its pool."""
+        self._pool_of = {}
+        self._aliases_of = {}
+        for alias, pool in aliases.items():
+            self.note_alias(alias, pool)
+
     def note_alias(self, name: PoolKey, key: PoolKey) -> None:
         """Note which pool a name refers to in Redis: another one if it is an alias."""
-        if key == name:
-            self.aliases.pop(name, None)
-        else:
-            self.aliases[name] = key
+        former = self._pool_of.pop(name, None)
+        if former:
+            self._aliases_of[former].discard(name.name)
+        if key != name:
+            self._pool_of[name] = key
+            self._aliases_of.setdefault(key, set()).add(name.name)
 
     def forget(self, key: PoolKey) -> None:
         """Forget a pool that was deleted or dropped from memory."""

@@ -1,8 +1,7 @@
 """The use cases of pools: what a request, or a command, does with them."""
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -39,7 +38,12 @@ class Pools:
     """
 
     def __init__(
-        self, followed: FollowedPools, metrics: Metrics, *, max_pools: int | None = None
+        self,
+        followed: FollowedPools,
+        metrics: Metrics,
+        *,
+        max_pools: int | None = None,
+        max_aliases: int | None = None,
     ) -> None:
         """Work on the pools that this replica follows.
 
@@ -48,10 +52,12 @@ class Pools:
             metrics: Counts what is rejected.
             max_pools: Greatest number of pools of a namespace.
         """
+            max_aliases: Greatest number of aliases of a namespace.
         self._followed = followed
         self._metrics = metrics
         self._max_pools = max_pools
         self._opener = followed.opener
+        self._max_aliases = max_aliases
         self._directory = followed.directory
         self._records = followed.records
 
@@ -76,8 +82,8 @@ class Pools:
         for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
             if summary and not self._opener.obstacle(summary.revision):
                 infos.append(self._describe_unread(key, summary))
-        aliases = _by_pool(self._followed.names.aliases)
-        named = [replace(info, aliases=aliases[namespace, info.name]) for info in infos]
+        aliases_of = self._followed.names.aliases_of
+        named = [replace(info, aliases=aliases_of(PoolKey(namespace, info.name))) for info in infos]
         return sorted(named, key=lambda info: info.name)
 
     async def load(self, namespace: str, name: str) -> None:
@@ -310,8 +316,10 @@ class Pools:
             InvalidRequest: `to` is an alias itself.
             Conflict: A pool has the name `alias`, or the alias does not point at `expected`.
         """
+            NamespaceFull: The alias would be new, and the namespace has as many as it may have.
         name = PoolKey(namespace, alias)
         target = PoolKey(namespace, to)
+        self._check_aliases(name)
         pool = await self._followed.find(target, newest=True)  # and begin to read it
         if pool.key != target:
             message = f"'{to}' is an alias; name its pool, '{pool.key.name}'"
@@ -319,7 +327,7 @@ class Pools:
         former = PoolKey(namespace, expected) if expected else None
         await self._directory.point(name, target, former)
         await self._directory.count_change()
-        self._followed.names.aliases[name] = target
+        self._followed.names.note_alias(name, target)
         return self._describe(pool)
 
     async def unpoint(self, namespace: str, alias: str) -> None:
@@ -327,7 +335,7 @@ class Pools:
         name = PoolKey(namespace, alias)
         await self._directory.unpoint(name)
         await self._directory.count_change()
-        self._followed.names.aliases.pop(name, None)
+        self._followed.names.note_alias(name, name)
 
     async def _check_number(self, key: PoolKey, most: int) -> None:
         names = await self._directory.names()
@@ -337,6 +345,16 @@ class Pools:
             raise NamespaceFull(f"namespace '{key.namespace}' has {has} pools, and may have {most}")
 
     async def _edit(
+    def _check_aliases(self, name: PoolKey) -> None:
+        names = self._followed.names
+        has = names.count_aliases(name.namespace)
+        if self._max_aliases is None or names.is_alias(name) or has < self._max_aliases:
+            return
+        self._metrics.rejected_requests.labels("aliases").inc()
+        raise NamespaceFull(
+            f"namespace '{name.namespace}' has {has} aliases, and may have {self._max_aliases}"
+        )
+
         self, namespace: str, name: str, edit: Callable[[Pool], Awaitable[_Result]]
     ) -> _Result:
         while True:
@@ -347,7 +365,7 @@ class Pools:
                 await self.load(*pool.key)
 
     def _describe(self, pool: Pool) -> PoolInfo:
-        return replace(pool.info(), aliases=_by_pool(self._followed.names.aliases)[pool.key])
+        return replace(pool.info(), aliases=self._followed.names.aliases_of(pool.key))
 
     def _describe_unread(self, key: PoolKey, summary: Summary) -> PoolInfo:
         return replace(
@@ -358,11 +376,3 @@ class Pools:
             created_at=summary.created_at,
             **summary.revision.settings._asdict(),
         )
-
-
-def _by_pool(aliases: Mapping[PoolKey, PoolKey]) -> Mapping[tuple[str, str], list[str]]:
-    """Return the names of the aliases of each pool."""
-    names = defaultdict[tuple[str, str], list[str]](list)
-    for alias, pool in sorted(aliases.items()):
-        names[pool].append(alias.name)
-    return names

@@ -137,7 +137,9 @@ async def delete_pool(services: ServicesDep, namespace: EditingPools, name: Pool
     operation_id="put_alias",
     summary="Create an alias or move it to another pool",
     response_model=PoolInfo,
-    responses=failures(Conflict, PoolNotFound, PoolNotReady, StateUnavailable, body=True),
+    responses=failures(
+        Conflict, NamespaceFull, PoolNotFound, PoolNotReady, StateUnavailable, body=True
+    ),
 )
 async def put_alias(
     services: ServicesDep,

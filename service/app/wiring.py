@@ -30,6 +30,7 @@ from turnwise.service.selection.one_by_one import OneByOne
 from turnwise.service.selection.pipeline import Pipeline
 from turnwise.service.selection.reranking import Reranking
 from turnwise.service.sessions.feedback import FeedbackStore
+from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.sessions.store import SessionStore
 from turnwise.service.settings import Settings
 from turnwise.service.use_cases.chat import Chat
@@ -187,6 +188,7 @@ class _UseCases:
             max_sessions=settings.max_sessions,
         )
         self._contexts = Contexts(self._store, encoder, timeout=settings.request_timeout)
+        self._writers = SessionWriters(metrics, settings.request_timeout)
         confidence = Confidence(
             encoder.calibration, encoder.example_calibration, encoder.aggregation
         )
@@ -203,6 +205,7 @@ class _UseCases:
         return Turns(
             sessions=self._store,
             contexts=self._contexts,
+            writers=self._writers,
             pools=self._pools,
             encoder=self._encoder,
             pipeline=self._pipeline,
@@ -227,6 +230,7 @@ class _UseCases:
         return Sessions(
             store=self._store,
             feedback=FeedbackStore(self._components.redis, self._metrics),
+            writers=self._writers,
             learning=self.learning,
             contexts=self._contexts,
             pools=self._pools,

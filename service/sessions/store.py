@@ -20,10 +20,10 @@ ones, by the second at which each expires.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic_core import from_json, to_json
@@ -35,15 +35,12 @@ from turnwise.service.errors import (
     InvalidRequest,
     NamespaceFull,
     SessionNotFound,
-    StateUnavailable,
 )
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.redis.connection import read_clock, redis_errors, scripts_of
 from turnwise.service.redis.scan import scan_page
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.wire.filters import Where
-
-T = TypeVar("T")
 
 _log = logging.getLogger("turnwise.sessions")
 
@@ -55,8 +52,6 @@ OFFERS_KEPT = 16
 """Newest turns of a session that can get feedback."""
 FEEDBACK = "feedback"
 """The part of a session that `feedback.py` keeps."""
-_ATTEMPTS = 200
-"""Attempts to commit a change: of concurrent writers, one succeeds in each round."""
 
 _KEY = "tw:session:{"
 _OTHER = "other_"
@@ -435,22 +430,6 @@ class SessionStore:
     def _vectors(self, blobs: Sequence[bytes]) -> Float32:
         stored = np.frombuffer(b"".join(blobs), np.float16)
         return stored.reshape(-1, self._dimension).astype(np.float32)
-
-
-async def until_landed(session: SessionKey, attempt: Callable[[], Awaitable[T | None]]) -> T:
-    """Try a change of a session until no other writer commits first, and return its result.
-
-    Args:
-        session: The session.
-        attempt: Reads, computes and commits; None where another writer committed first.
-
-    Raises:
-        StateUnavailable: Other writers were faster every time.
-    """
-    for _ in range(_ATTEMPTS):
-        if (result := await attempt()) is not None:
-            return result
-    raise StateUnavailable(f"too many changes of session '{session.id}' at once; try again")
 
 
 def session_not_found(session: SessionKey) -> SessionNotFound:

@@ -29,10 +29,10 @@ from turnwise.service.sessions.store import (
     SessionKey,
     SessionStore,
     session_not_found,
-    until_landed,
 )
 from turnwise.service.sessions.turns import Turn, last_turns
 from turnwise.service.sessions.update import NewVectors, Update
+from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.use_cases.learning import Learning
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.fields import Aggregated
@@ -57,6 +57,7 @@ class Sessions:
         self,
         *,
         store: SessionStore,
+        writers: SessionWriters,
         feedback: FeedbackStore,
         learning: Learning,
         contexts: Contexts,
@@ -66,6 +67,7 @@ class Sessions:
         journal: Journal | None,
     ) -> None:
         self._store = store
+        self._writers = writers
         self._feedback = feedback
         self._learning = learning
         self._contexts = contexts
@@ -82,10 +84,11 @@ class Sessions:
         Raises:
             InvalidRequest: The filter makes no sense.
             SessionStarted: It has turns, and another responder.
+            Overloaded: Too many changes of the session wait.
         """
         Filter.of(request.where)
         session = SessionKey(namespace, session_id)
-        return await until_landed(session, partial(self._open, session, request))
+        return await self._writers.change(session, partial(self._open, session, request))
 
     async def _open(self, session: SessionKey, request: SessionRequest) -> Transcript | None:
         base, _ = await self._store.read(session)
@@ -163,9 +166,10 @@ class Sessions:
         Raises:
             SessionNotFound: There is no such session.
             Conflict: It has no turn.
+            Overloaded: Too many changes of the session wait.
         """
         session = SessionKey(namespace, session_id)
-        return await until_landed(session, partial(self._undo, session))
+        return await self._writers.change(session, partial(self._undo, session))
 
     async def _undo(self, session: SessionKey) -> Undone | None:
         base = await self._store.found(session)

@@ -11,10 +11,12 @@ The path of a turn, from top to bottom:
 4. `selection/context.py` encodes them (through `encoder/`) and computes the rows.
 5. `selection/pipeline.py` searches the pool (`pools/`) with the running query of the rows, and
    scores the hits by MaxSim or with a re-ranker where the request asks for it.
-6. `sessions/store.py` commits the change in one script, unless another turn landed first: then the
-   turn starts again at 2. The journal, where there is one, gets a line.
+6. `sessions/store.py` commits the change in one script, unless a turn on another replica landed
+   first: then the turn starts again at 2. The journal, where there is one, gets a line.
 
-Nothing is written before step 6, so a turn that fails leaves the session as it was.
+Before step 2 a turn waits for the earlier ones of its session on this replica
+(`sessions/writers.py`). Nothing is written before step 6, so a turn that fails leaves the session
+as it was.
 """
 
 import asyncio
@@ -47,10 +49,10 @@ from turnwise.service.sessions.store import (
     Session,
     SessionKey,
     SessionStore,
-    until_landed,
 )
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.sessions.update import NewVectors, Update
+from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.fields import RESPONDER
 from turnwise.service.wire.filters import join_filters
@@ -65,6 +67,7 @@ class Turns:
         self,
         *,
         sessions: SessionStore,
+        writers: SessionWriters,
         contexts: Contexts,
         pools: Pools,
         encoder: CachedEncoder,
@@ -79,6 +82,7 @@ class Turns:
 
         Args:
             sessions: Keeps the sessions.
+            writers: Lets the turns of a session go one after another.
             contexts: Encodes their utterances.
             pools: Finds the pool of a turn.
             encoder: Names the model and its aggregation.
@@ -90,6 +94,7 @@ class Turns:
             timeout: Seconds that a turn may take.
         """
         self._sessions = sessions
+        self._writers = writers
         self._contexts = contexts
         self._pools = pools
         self._encoder = encoder
@@ -122,11 +127,13 @@ class Turns:
             PoolNotFound: There is no such pool.
             CandidateNotFound: The pool lacks the candidate that the turn names.
             DeadlineExceeded: The answer was not ready in time.
+            Overloaded: Too many turns of the session wait.
             ServiceError: Reading, encoding, searching or writing failed.
         """
         posted = self._post(SessionKey(namespace, session_id), request, key)
         async with deadline(self._timeout) as limit:
-            return await until_landed(posted.session, partial(self._attempt, posted, limit))
+            attempt = partial(self._attempt, posted, limit)
+            return await self._writers.change(posted.session, attempt)
 
     async def answer_after(
         self, namespace: str, before: Sequence[Turn], request: TurnRequest, responder: str

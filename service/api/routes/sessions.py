@@ -20,8 +20,10 @@ from turnwise.service.api.http.limits import check_turns
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
+    DeadlineExceeded,
     FeedbackFull,
     IdempotencyMismatch,
+    Overloaded,
     PoolNotFound,
     PoolNotReady,
     SessionFull,
@@ -123,7 +125,7 @@ async def post_turn(
     operation_id="put_session",
     summary="Set the responder or the filter",
     response_model=Transcript,
-    responses=failures(SessionStarted, StateUnavailable, body=True),
+    responses=failures(SessionStarted, Overloaded, DeadlineExceeded, StateUnavailable, body=True),
 )
 async def put_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionId, session: SessionRequest
@@ -169,7 +171,7 @@ async def delete_session(
     operation_id="undo_turn",
     summary="Undo the last turn",
     response_model=Undone,
-    responses=failures(SessionNotFound, Conflict, StateUnavailable),
+    responses=failures(SessionNotFound, Conflict, Overloaded, DeadlineExceeded, StateUnavailable),
 )
 async def undo_turn(services: ServicesDep, namespace: Selecting, session_id: SessionId) -> Response:
     """The session continues as if the last turn had not been posted."""

@@ -11,7 +11,7 @@ import redis as blocking
 from tests.support.messages import DIALOGUE, REPLIES, Said, problem, scores, wrong
 from tests.support.oracle import Oracle
 from tests.support.redis_keys import session_key
-from tests.support.service import Launch, Live, with_and_without_heads
+from tests.support.service import Held, Launch, Live, with_and_without_heads
 from tests.support.waiting import PATIENCE, eventually, in_event_loop
 from turnwise.models.card import CARD
 from turnwise.models.roles import EncoderKind
@@ -277,6 +277,32 @@ def test_two_clients_on_one_session_both_land(live: Live, oracle: Oracle) -> Non
     final = live.turn("s", "bot", "Thanks", respond=True, aggregation="mean", top_k=ALL)
     naive = expected(oracle, [*said, ("bot", "Thanks")])
     assert scores(final) == pytest.approx(naive, rel=2e-4)  # float16 vectors, sums of 35
+
+
+def test_of_many_writers_of_a_session_none_works_in_vain(live: Live) -> None:
+    read = live.increase("turnwise_redis_operations_total", operation="session_read", result="ok")
+    lost = live.increase(
+        "turnwise_redis_operations_total", operation="session_write", result="conflict"
+    )
+    with ThreadPoolExecutor(8) as threads:
+        turns = threads.map(lambda number: live.turn("s", "user", f"Turn {number}"), range(16))
+        assert sorted(answer["turn"] for answer in turns) == list(range(1, 17))
+    assert (read(), lost()) == (16, 0)
+
+
+def test_a_reader_does_not_wait_for_the_writers_of_its_session(
+    own: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.turn("s", "user", "Hello")
+    with ThreadPoolExecutor(2) as threads, monkeypatch.context() as patch:
+        held = Held(own, patch)
+        later = [
+            threads.submit(own.turn, "s", "user", text, respond=False) for text in ("One", "Two")
+        ]
+        assert held.has.wait(PATIENCE)
+        assert own.get("/sessions/s")["turns"] == 1
+        held.let_go()
+        assert sorted(each.result()["turn"] for each in later) == [2, 3]
 
 
 def test_the_hard_maximum_of_turns(launch: Launch) -> None:

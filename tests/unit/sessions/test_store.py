@@ -7,7 +7,6 @@ from redis.asyncio import Redis
 from tests.support.redis_keys import session_key
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import ROWS_KEPT, KeptRows
-from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import (
@@ -19,7 +18,6 @@ from turnwise.service.sessions.store import (
     Session,
     SessionKey,
     SessionStore,
-    until_landed,
 )
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.wire.sessions import FeedbackRequest
@@ -158,20 +156,6 @@ async def test_a_commit_on_a_deleted_session_of_the_same_name_changes_nothing(re
     assert await sessions.delete(KEY) is None
     await write(sessions, 2)
     assert not await sessions.commit(KEY, old, turn(old))
-
-
-async def test_a_writer_that_loses_a_race_tries_again_but_not_for_ever() -> None:
-    attempts = iter([None, None, "landed"])
-
-    async def late() -> str | None:
-        return next(attempts)
-
-    async def never() -> None:
-        return None
-
-    assert await until_landed(KEY, late) == "landed"
-    with pytest.raises(StateUnavailable, match="too many changes of session 's-1'"):
-        await until_landed(KEY, never)
 
 
 async def test_every_key_of_a_session_expires(redis: Redis) -> None:

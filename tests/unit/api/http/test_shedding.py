@@ -10,7 +10,7 @@ pytestmark = pytest.mark.anyio
 ENCODES = [
     (method, url(path))
     for method, path, operation in OPERATIONS
-    if "overloaded" in str(operation["responses"].get("429"))
+    if "encoder-unavailable" in str(operation["responses"].get("503"))
 ]
 
 

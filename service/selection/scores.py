@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.roles import Role, RoleText, candidate_inputs, relation_to
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.models.scores import Aggregation, reachability
 from turnwise.service.pools import Hit
 from turnwise.service.selection.context import Context, Contexts
@@ -84,19 +84,44 @@ async def score_goals(
 ) -> Float32:
     """Return the reachability (C, G) of each goal from each candidate (C3L eq. 4)."""
     reach = np.empty((len(candidates.texts), len(goals)), np.float32)
+    if not goals:
+        return reach
     said_to = [goal.speaker or context.responder for goal in goals]
     speakers = _unify_strangers(context, said_to, candidates.speakers)
     after = await contexts.encode_texts(candidate_inputs(goal.text for goal in goals))
+    by_relation = {
+        relation: await _encode_in_relation(contexts, candidates, relation, set(speakers))
+        for relation in (Relation.SAME, Relation.OTHER)
+    }
     for speaker in dict.fromkeys(speakers):
         first = await contexts.encode_first(context, speaker)
-        inputs = [
-            RoleText(text, Role.SECOND, relation_to(said_by, speaker))
-            for text, said_by in zip(candidates.texts, candidates.speakers, strict=True)
-        ]
-        second = await contexts.encode_candidates(inputs, candidates.after)
+        is_same = np.array([said_by == speaker for said_by in candidates.speakers])
+        second = np.where(is_same[:, None], by_relation[Relation.SAME], by_relation[Relation.OTHER])
         indices = _indices_of(speakers, speaker)
         reach[:, indices] = await asyncio.to_thread(reachability, first, second, after[indices])
     return reach
+
+
+async def _encode_in_relation(
+    contexts: Contexts, candidates: Candidates, relation: Relation, speakers: set[str]
+) -> Float32:
+    """Return (C, d) [B2] of the candidates that have a relation to any of some speakers.
+
+    The rows of the others are zero. A candidate is encoded at most once in each relation, however
+    many speakers there are.
+    """
+    same = relation is Relation.SAME
+    indices = [
+        index
+        for index, said_by in enumerate(candidates.speakers)
+        if (said_by in speakers if same else speakers != {said_by})
+    ]
+    inputs = [RoleText(candidates.texts[index], Role.SECOND, relation) for index in indices]
+    after = None if candidates.after is None else candidates.after[indices]
+    encoded = await contexts.encode_candidates(inputs, after)
+    vectors = np.zeros((len(candidates.texts), encoded.shape[1]), np.float32)
+    vectors[indices] = encoded
+    return vectors
 
 
 def _unify_strangers(

@@ -42,7 +42,8 @@ class HashedContexts:
 
     async def encode_texts(self, inputs: Sequence[RoleText]) -> Float32:
         self.texts += len(inputs)
-        return np.stack([encode(each.text, each.role, each.relation) for each in inputs])
+        vectors = [encode(each.text, each.role, each.relation) for each in inputs]
+        return np.stack(vectors) if vectors else NONE
 
     async def encode_candidates(self, inputs: Sequence[RoleText], after: None) -> Float32:
         return await self.encode_texts(inputs)

@@ -116,7 +116,9 @@ class CachedEncoder:
         for start in range(0, len(missing), _SLICE):
             part = dict(islice(missing.items(), start, start + _SLICE))
             left = None if end is None else max(end - monotonic(), 0.0)
-            vectors = await self._queue.encode(list(part.values()), priority, left)
+            vectors = await self._queue.encode(
+                list(part.values()), priority, left, admitted=start > 0
+            )
             # Copies, because a view would keep the whole array in memory.
             new = {key: vector.copy() for key, vector in zip(part, vectors, strict=True)}
             self._remember(new)  # at once: if a later slice times out, a retry starts there

@@ -131,6 +131,8 @@ class EncoderQueue:
         texts: Sequence[RoleText | str],
         priority: Priority = Priority.TURN,
         timeout: float | None = None,
+        *,
+        admitted: bool = False,
     ) -> Float32:
         """Return the vectors of texts.
 
@@ -138,6 +140,7 @@ class EncoderQueue:
             texts: n texts in roles, or as the model reads them.
             priority: Priority of the texts.
             timeout: Seconds after which the vectors are not needed any more.
+            admitted: Whether these are more texts of a request whose first ones were admitted.
 
         Returns:
             (n, d) float32, unit rows.
@@ -149,7 +152,7 @@ class EncoderQueue:
             EncoderUnavailable: The remote encoder does not answer.
             Draining: The service is stopping.
         """
-        return await self._compute(self._encoder, texts, priority, timeout)
+        return await self._compute(self._encoder, texts, priority, timeout, admitted=admitted)
 
     async def score(
         self, model: Model, pairs: Sequence[Pair], timeout: float | None = None
@@ -172,6 +175,8 @@ class EncoderQueue:
         texts: Sequence[RoleText | str | Pair],
         priority: Priority,
         timeout: float | None,
+        *,
+        admitted: bool = False,
     ) -> Float32:
         if self._draining:
             self._count_rejected(priority, "draining")
@@ -188,7 +193,7 @@ class EncoderQueue:
             vectors=np.empty((len(texts), model.dimension), np.float32),
             deadline=math.inf if timeout is None else time.monotonic() + timeout,
         )
-        self._admit(request)
+        self._add(request, check=not admitted and priority is not Priority.BULK)
         try:
             async with asyncio.timeout(timeout):
                 return await request.answer
@@ -196,8 +201,8 @@ class EncoderQueue:
             done = "re-ranked" if priority is Priority.RERANK else "encoded"
             raise DeadlineExceeded(f"not {done} within {timeout:g} s") from None
 
-    def check(self) -> None:
-        """Check early, before any other work of a turn, that its text would be admitted.
+    def check(self, priority: Priority) -> None:
+        """Check early, before any other work of a request, that a text of it would be admitted.
 
         Raises:
             Overloaded: It would be rejected.
@@ -205,7 +210,7 @@ class EncoderQueue:
         """
         self._check_available()
         with self._lock:
-            self._check_room(Priority.TURN, 1)
+            self._check_room(priority, 1)
 
     async def drain(self, timeout: float) -> None:
         """Reject new texts, encode the waiting ones within `timeout` seconds, and stop."""
@@ -223,9 +228,9 @@ class EncoderQueue:
         for request in left:
             settle(request, _draining())
 
-    def _admit(self, request: EncodingRequest) -> None:
+    def _add(self, request: EncodingRequest, *, check: bool) -> None:
         with self._lock:
-            if request.priority is not Priority.BULK:
+            if check:
                 self._check_room(request.priority, len(request.texts))
             self._batcher.add(request)
             if self._busy_since is None:

@@ -8,6 +8,7 @@ from fastapi.security import HTTPBearer
 
 from turnwise.service.api.access.keys import authorize, identify
 from turnwise.service.api.services import EncoderServices, Services
+from turnwise.service.encoder.batcher import Priority
 from turnwise.service.observe.logs import namespace
 from turnwise.service.wire.fields import Name
 from turnwise.service.wire.keys import Scope
@@ -34,8 +35,13 @@ class Access(HTTPBearer):
     it afterwards.
     """
 
-    def __init__(self, *scopes: Scope, encodes: bool = False) -> None:
-        """Take the scopes; the caller needs one of them. `encodes`: requests need the encoder."""
+    def __init__(self, *scopes: Scope, encodes: Priority | None = None) -> None:
+        """Take what a request needs.
+
+        Args:
+            scopes: The caller needs one of these.
+            encodes: The priority of the texts that the encoder reads for it; None without any.
+        """
         super().__init__(
             scheme_name="API key",
             description="Needed if the service has API keys. Without keys, all clients share a "
@@ -64,8 +70,8 @@ class Access(HTTPBearer):
         authorize(caller, self._scopes, request.state.namespace)
         namespace.set(request.state.namespace)
         services.admission.request(request.state.namespace)
-        if self._encodes:
-            services.queues[0].check()
+        if self._encodes is not None:
+            services.queues[0].check(self._encodes)
 
     async def __call__(  # type: ignore[override]
         self,
@@ -78,8 +84,10 @@ class Access(HTTPBearer):
 
 Selecting = Annotated[str, Depends(Access("select"))]
 """The caller's namespace; the caller may use sessions and search pools."""
-Encoding = Annotated[str, Depends(Access("select", encodes=True))]
-"""The caller's namespace, for requests that need the encoder."""
+Encoding = Annotated[str, Depends(Access("select", encodes=Priority.TURN))]
+"""The caller's namespace, for requests with an utterance for the encoder."""
+EncodingLists = Annotated[str, Depends(Access("select", encodes=Priority.LIST))]
+"""The caller's namespace, for requests with candidates or goals for the encoder."""
 LookingAtPools = Annotated[str, Depends(Access("select", "pools"))]
 """The caller's namespace; the caller may list pools. Either scope is enough."""
 EditingPools = Annotated[str, Depends(Access("pools"))]

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body
 from starlette.responses import Response
 
-from turnwise.service.api.access.dependencies import Encoding, ServicesDep
+from turnwise.service.api.access.dependencies import EncodingLists, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
@@ -40,7 +40,7 @@ _EXAMPLES = {
 )
 async def plan(
     services: ServicesDep,
-    namespace: Encoding,
+    namespace: EncodingLists,
     request: Annotated[PlanRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
     """Returns the best order of up to 16 goals, or the `top` best."""

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body
 from starlette.responses import Response
 
-from turnwise.service.api.access.dependencies import Encoding, ServicesDep
+from turnwise.service.api.access.dependencies import EncodingLists, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
@@ -67,7 +67,7 @@ _EXAMPLES = {
 )
 async def rank(
     services: ServicesDep,
-    namespace: Encoding,
+    namespace: EncodingLists,
     request: Annotated[RankRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
     """Ranks by next-utterance score or, with goals, by how well a candidate leads toward them.

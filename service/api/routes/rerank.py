@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body
 from starlette.responses import Response
 
-from turnwise.service.api.access.dependencies import Encoding, ServicesDep
+from turnwise.service.api.access.dependencies import EncodingLists, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, failures
 from turnwise.service.selection.deadline import deadline
@@ -27,7 +27,7 @@ _EXAMPLES = {
 
 async def rerank(
     services: ServicesDep,
-    namespace: Encoding,
+    namespace: EncodingLists,
     request: Annotated[RerankRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
     """Orders documents by how well they follow a query, as clients of Cohere and Jina expect it.

@@ -18,6 +18,7 @@ from turnwise.service.api import create_api
 from turnwise.service.api.access.admission import Admission
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.api.services import Services
+from turnwise.service.encoder.queue import Priority
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.memory.free_memory import Memory
@@ -148,7 +149,7 @@ class Parts:
             "ping": True,
         }
 
-    def check(self) -> None:
+    def check(self, priority: Priority) -> None:
         """Raise what the queue would refuse a turn with."""
         if error := self.outcomes.get("check"):
             raise error

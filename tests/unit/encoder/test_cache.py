@@ -31,9 +31,14 @@ class RecordingQueue:
         self.given: list[Float32] = []
 
     async def encode(
-        self, items: Sequence[RoleText], priority: Priority, timeout: float | None
+        self,
+        items: Sequence[RoleText],
+        priority: Priority,
+        timeout: float | None,
+        *,
+        admitted: bool,
     ) -> Float32:
-        del timeout
+        del timeout, admitted
         self.asked += items
         self.priorities.append(priority)
         self.given.append(self.encoder.forward(self.encoder.tokenize(items)))
@@ -41,7 +46,7 @@ class RecordingQueue:
 
 
 class FailingQueue(RecordingQueue):
-    async def encode(self, items: Sequence[RoleText], *_: object) -> Float32:
+    async def encode(self, items: Sequence[RoleText], *_: object, admitted: bool) -> Float32:
         self.asked += items
         raise EncoderFailed("no")
 

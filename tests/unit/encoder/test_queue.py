@@ -197,6 +197,20 @@ async def test_texts_beyond_the_limit_are_rejected(stub: StubEncoder, metrics: M
         assert (await queue.encode(items("c", "d", "e", "f"))).shape == (4, 3)  # nothing waits
 
 
+async def test_a_request_whose_first_texts_were_admitted_is_not_rejected_later(
+    stub: StubEncoder, metrics: Metrics
+) -> None:
+    async with running(stub, metrics, limit=2) as queue:
+        held = await stub.hold(queue)
+        (waiting,) = await admitted(queue.encode(items("a", "b")))
+        with pytest.raises(Overloaded):
+            queue.check(Priority.LIST)
+        more = queue.encode(items("c"), Priority.LIST, admitted=True)
+        (later,) = await admitted(more)
+        stub.open.set()
+        await asyncio.gather(held, waiting, later)
+
+
 async def test_a_flood_of_one_namespace_leaves_room_for_a_text_of_another(
     stub: StubEncoder, metrics: Metrics
 ) -> None:
@@ -205,9 +219,9 @@ async def test_a_flood_of_one_namespace_leaves_room_for_a_text_of_another(
         with acting("flood"):
             flood = await admitted(*(queue.encode(items("f" * 32)) for _ in range(20)))
             with pytest.raises(Overloaded):
-                queue.check()
+                queue.check(Priority.TURN)
         with acting("other"):
-            queue.check()
+            queue.check(Priority.TURN)
             (other,) = await admitted(queue.encode(items("other")))
         stub.open.set()
         await asyncio.gather(held, *flood, other)
@@ -222,13 +236,13 @@ async def test_a_text_that_would_wait_too_long_is_rejected_at_once(
         held = await stub.hold(queue)
         (waiting,) = await admitted(queue.encode(items("b")))
         with pytest.raises(Overloaded):
-            queue.check()
+            queue.check(Priority.TURN)
         with pytest.raises(Overloaded):
             await queue.encode(items("c"))
         (bulk,) = await admitted(queue.encode(items("d"), Priority.BULK))
         stub.open.set()
         await asyncio.gather(held, waiting, bulk)
-        queue.check()  # nothing waits: it would be next
+        queue.check(Priority.TURN)  # nothing waits: it would be next
         assert (await queue.encode(items("c"))).shape == (1, 3)
 
 
@@ -515,7 +529,7 @@ async def test_pairs_that_take_long_do_not_count_against_turns(
         (first,) = await admitted(queue.score(reader, [("c", "d")]))
         with pytest.raises(Overloaded):
             await queue.score(reader, [("c", "e")])
-        queue.check()
+        queue.check(Priority.TURN)
         stub.open.set()
         await asyncio.gather(held, first, *tasks)
 

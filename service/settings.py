@@ -88,8 +88,8 @@ class Limits(BaseSettings):
 
     max_request_rate: PositiveInt | None = None
     """Requests that a namespace may send to a replica in a second; by default any number."""
-    max_uploads: PositiveInt | None = None
-    """Uploads that a namespace may have at once on a replica; by default any number."""
+    max_uploads: PositiveInt = 32
+    """Uploads that a namespace may have at once on a replica."""
     max_sessions: PositiveInt | None = None
     """Sessions of a namespace; by default any number. With it, a turn sends one more command."""
     max_pools: PositiveInt | None = None

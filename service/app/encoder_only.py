@@ -14,6 +14,7 @@ from turnwise.service.api.services import EncoderServices
 from turnwise.service.app.components import load_main_encoder, start_queue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
+from turnwise.service.threads import share_threads
 
 
 def create_encoder_app(settings: Settings) -> FastAPI:
@@ -29,6 +30,7 @@ def create_encoder_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
+            share_threads(metrics)
             keys = ApiKeys(settings, metrics)
             encoder = await load_main_encoder(settings, metrics, stack)
             queue = await start_queue(settings, encoder, metrics, stack)

@@ -26,13 +26,13 @@ from turnwise.service.redis.private import PrivateRedis
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.idle import IdleEncoding
-from turnwise.service.selection.one_by_one import OneByOne
 from turnwise.service.selection.pipeline import Pipeline
 from turnwise.service.selection.reranking import Reranking
 from turnwise.service.sessions.feedback import FeedbackStore
-from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.sessions.store import SessionStore
+from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.settings import Settings
+from turnwise.service.threads import FairThreads, share_threads
 from turnwise.service.use_cases.chat import Chat
 from turnwise.service.use_cases.learning import Learning
 from turnwise.service.use_cases.plan import Planning
@@ -72,6 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
 async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Services]:
     """Start the components, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
+        share_threads(metrics)
         keys = ApiKeys(settings, metrics)
         redact = load_hook(settings.redact) if settings.redact else None
         journal = Journal(settings.journal, metrics, redact) if settings.journal else None
@@ -92,8 +93,8 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             timeout=settings.request_timeout,
         )
         stack.push_async_callback(reranking.close)
-        planner = OneByOne("planner", metrics, settings.request_timeout)
-        stack.push_async_callback(planner.close)
+        planner = FairThreads(1, "planner", metrics)
+        stack.push_async_callback(asyncio.to_thread, planner.shutdown, cancel_futures=True)
         fallback = make_fallback(settings, redact)
         if fallback:
             stack.push_async_callback(fallback.close)
@@ -187,8 +188,8 @@ class _UseCases:
             paired=encoder.kind.paired,
             max_sessions=settings.max_sessions,
         )
-        self._contexts = Contexts(self._store, encoder, timeout=settings.request_timeout)
         self._writers = SessionWriters(metrics, settings.request_timeout)
+        self._contexts = Contexts(self._store, encoder, timeout=settings.request_timeout)
         confidence = Confidence(
             encoder.calibration, encoder.example_calibration, encoder.aggregation
         )
@@ -204,8 +205,8 @@ class _UseCases:
     def make_turns(self) -> Turns:
         return Turns(
             sessions=self._store,
-            contexts=self._contexts,
             writers=self._writers,
+            contexts=self._contexts,
             pools=self._pools,
             encoder=self._encoder,
             pipeline=self._pipeline,
@@ -229,8 +230,8 @@ class _UseCases:
     def make_sessions(self) -> Sessions:
         return Sessions(
             store=self._store,
-            feedback=FeedbackStore(self._components.redis, self._metrics),
             writers=self._writers,
+            feedback=FeedbackStore(self._components.redis, self._metrics),
             learning=self.learning,
             contexts=self._contexts,
             pools=self._pools,
@@ -252,7 +253,7 @@ class _UseCases:
     def make_search(self) -> Search:
         return Search(self._contexts, self._pools, self._pipeline, self._metrics)
 
-    def make_planning(self, planner: OneByOne) -> Planning:
+    def make_planning(self, planner: FairThreads) -> Planning:
         return Planning(self._contexts, self._encoder, self._metrics, planner)
 
 
@@ -263,7 +264,7 @@ def _make_services(
     components: Components,
     *,
     reranking: Reranking,
-    planner: OneByOne,
+    planner: FairThreads,
     journal: Journal | None,
     redact: Hook | None,
     fallback: FallbackService | None,

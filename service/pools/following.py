@@ -67,6 +67,7 @@ class FollowedPools:
         directory: The names of all pools in Redis.
         records: The pools in Redis.
         opener: Makes pools, and knows the encoders and the store that they can have.
+        workers: The threads of searches, filters and edits.
         background: The tasks that read pools, fold their logs and build their indexes.
     """
 
@@ -110,7 +111,7 @@ class FollowedPools:
         self.missing = MissingPools(self.directory, metrics, names_file)
         self.records = backends["default"].records
         self.background = Background()
-        self._workers = Workers(search_threads)
+        self.workers = Workers(search_threads, metrics)
         self._metrics = metrics
         self._awaited = AwaitedPools(refused_seconds)
         self._first: Collection[PoolKey] = ()
@@ -126,13 +127,13 @@ class FollowedPools:
                 self.directory,
                 self.records,
                 self.in_memory,
-                self._workers,
+                self.workers,
                 metrics,
                 limit=max_pools_bytes,
             )
         self.opener = PoolOpener(
             backends,
-            self._workers,
+            self.workers,
             metrics,
             limits=PoolLimits(exact=exact_limit, size=max_pool_size),
             index_folder=index_folder,
@@ -169,7 +170,7 @@ class FollowedPools:
         await self.background.close()
         if self._awaited.are_known:
             await self._note_in_use()
-        self._workers.close()
+        self.workers.close()
 
     @property
     def ready(self) -> bool:

@@ -4,6 +4,7 @@ The pairs of a cross-encoder go through the encoder queue, in a lane of their ow
 list after the other, in a thread of its own.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import EncoderFailed, InvalidRequest, ServiceError
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
-from turnwise.service.selection.one_by_one import OneByOne
+from turnwise.service.threads import FairThreads
 from turnwise.service.wire.fields import RerankerName
 
 if TYPE_CHECKING:  # load torch
@@ -49,7 +50,7 @@ class Reranking:
             queue: Runs the batches of a cross-encoder.
             metrics: Counts rejected lists.
             short_list: Number of candidates of a list.
-            timeout: Seconds that a list may wait and take.
+            timeout: Seconds that the pairs of a cross-encoder may wait.
         """
         self.short_list = short_list
         self._scorer: _Pairs | _Lists | None = None
@@ -59,7 +60,7 @@ class Reranking:
             if isinstance(model, CrossEncoder):
                 self._scorer = _Pairs(model, queue, timeout)
             else:
-                self._scorer = _Lists(model, metrics, timeout)
+                self._scorer = _Lists(model, metrics)
         self.model = model.name if model else None
         self.name = self._scorer.name if self._scorer else None
 
@@ -133,14 +134,15 @@ class _Lists:
 
     name: RerankerName = "ioi"
 
-    def __init__(self, model: "IoI", metrics: Metrics, timeout: float) -> None:
+    def __init__(self, model: "IoI", metrics: Metrics) -> None:
         self._model = model
-        self._thread = OneByOne("re-ranker", metrics, timeout)
+        self._thread = FairThreads(1, "re-ranker", metrics)
 
     async def score(self, context: Sequence[str], candidates: Sequence[str]) -> Float32:
+        score = partial(self._model.scores, context, candidates)
         try:
             with self._thread.admit():
-                return await self._thread.run(partial(self._model.scores, context, candidates))
+                return await asyncio.get_running_loop().run_in_executor(self._thread, score)
         except ServiceError:
             raise
         except Exception as error:
@@ -148,4 +150,4 @@ class _Lists:
             raise EncoderFailed("the re-ranker failed on this short list") from error
 
     async def close(self) -> None:
-        await self._thread.close()
+        await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)

@@ -1,5 +1,6 @@
 """The use case of planning: goals in the order in which a dialogue can reach them."""
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 
@@ -19,7 +20,7 @@ from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.selection.context import Context, Contexts, empty_context
-from turnwise.service.selection.one_by_one import OneByOne
+from turnwise.service.threads import FairThreads
 from turnwise.service.wire.planning import Method, PlanAnswer, PlannedOrder, PlanRequest
 
 
@@ -27,7 +28,7 @@ class Planning:
     """Orders goals as CCL section 6 does."""
 
     def __init__(
-        self, contexts: Contexts, encoder: CachedEncoder, metrics: Metrics, planner: OneByOne
+        self, contexts: Contexts, encoder: CachedEncoder, metrics: Metrics, planner: FairThreads
     ) -> None:
         """Take the parts; the planner computes the orders, of many goals in a tenth of a second."""
         self._contexts = contexts
@@ -42,7 +43,7 @@ class Planning:
             SessionNotFound: There is no such session.
             InvalidRequest: The method needs a context, and the request has none.
             Conflict: The method needs a context, and the session has no utterance.
-            Overloaded: Too many plans wait; then nothing is read or encoded.
+            Overloaded: Too many plans of the namespace wait; then nothing is read or encoded.
             ServiceError: Reading or encoding failed.
         """
         timings = Timings(self._metrics, "encode", "state", "plan")
@@ -77,7 +78,8 @@ class Planning:
             if request.method != "chain":
                 pull = await self._pull(context, speakers, after)
         with timings.stage("plan", metric="plan"):
-            return await self._planner.run(partial(_orders, before, after, pull, request.top))
+            order = partial(_orders, before, after, pull, request.top)
+            return await asyncio.get_running_loop().run_in_executor(self._planner, order)
 
     async def _encode(
         self, texts: Sequence[str], speakers: Sequence[str], method: Method

@@ -34,7 +34,8 @@ class Pools:
 
     Methods that name a pool also take an alias of it. They raise PoolNotFound if the pool does not
     exist, and PoolNotReady if it has not been read yet or this replica lacks its encoder. Without
-    Redis they raise StateUnavailable; `view` and `info` do not need it for a pool in memory.
+    Redis they raise StateUnavailable; `view` and `info` do not need it for a pool in memory. Edits
+    raise Overloaded if the namespace has too many at once.
     """
 
     def __init__(
@@ -51,13 +52,13 @@ class Pools:
             followed: These pools.
             metrics: Counts what is rejected.
             max_pools: Greatest number of pools of a namespace.
-        """
             max_aliases: Greatest number of aliases of a namespace.
+        """
         self._followed = followed
         self._metrics = metrics
         self._max_pools = max_pools
-        self._opener = followed.opener
         self._max_aliases = max_aliases
+        self._opener = followed.opener
         self._directory = followed.directory
         self._records = followed.records
 
@@ -315,11 +316,11 @@ class Pools:
         Raises:
             InvalidRequest: `to` is an alias itself.
             Conflict: A pool has the name `alias`, or the alias does not point at `expected`.
-        """
             NamespaceFull: The alias would be new, and the namespace has as many as it may have.
+        """
         name = PoolKey(namespace, alias)
-        target = PoolKey(namespace, to)
         self._check_aliases(name)
+        target = PoolKey(namespace, to)
         pool = await self._followed.find(target, newest=True)  # and begin to read it
         if pool.key != target:
             message = f"'{to}' is an alias; name its pool, '{pool.key.name}'"
@@ -344,7 +345,6 @@ class Pools:
             self._metrics.rejected_requests.labels("pools").inc()
             raise NamespaceFull(f"namespace '{key.namespace}' has {has} pools, and may have {most}")
 
-    async def _edit(
     def _check_aliases(self, name: PoolKey) -> None:
         names = self._followed.names
         has = names.count_aliases(name.namespace)
@@ -355,14 +355,16 @@ class Pools:
             f"namespace '{name.namespace}' has {has} aliases, and may have {self._max_aliases}"
         )
 
+    async def _edit(
         self, namespace: str, name: str, edit: Callable[[Pool], Awaitable[_Result]]
     ) -> _Result:
-        while True:
-            pool = await self._followed.find(PoolKey(namespace, name), newest=True)
-            try:
-                return await edit(pool)
-            except PoolMoved:
-                await self.load(*pool.key)
+        with self._followed.workers.edits.admit():
+            while True:
+                pool = await self._followed.find(PoolKey(namespace, name), newest=True)
+                try:
+                    return await edit(pool)
+                except PoolMoved:
+                    await self.load(*pool.key)
 
     def _describe(self, pool: Pool) -> PoolInfo:
         return replace(pool.info(), aliases=self._followed.names.aliases_of(pool.key))

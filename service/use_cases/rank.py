@@ -1,5 +1,6 @@
 """The use case of ranking: sorts candidates by weighted goals plus the next-utterance score."""
 
+import asyncio
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,7 +145,8 @@ class Ranking:
         judged = await self._judge(candidates, fit, asked)
         order = np.argsort(-judged.scores[judged.kept], kind="stable")[: asked.request.top_k]
         indices = [judged.kept[index] for index in order.tolist()]
-        return self._answer(asked, judged.ranking(indices), judged.rejected())
+        ranking = await asyncio.to_thread(judged.ranking, indices)
+        return self._answer(asked, ranking, judged.rejected())
 
     def _answer(
         self,

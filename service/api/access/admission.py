@@ -45,7 +45,7 @@ class Admission:
             TooManyUploads: As many run as the namespace may have at once.
         """
         most = self._limits.max_uploads
-        if most is not None and self._uploads[namespace] >= most:
+        if self._uploads[namespace] >= most:
             self._metrics.rejected_requests.labels("uploads").inc()
             raise TooManyUploads(
                 f"namespace '{namespace}' may have {most} uploads at once on a replica"

@@ -1,5 +1,6 @@
 """JSON requests, parsed strictly after the API key is checked; JSON answers, serialised once."""
 
+import asyncio
 from codecs import BOM_UTF8
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -14,6 +15,9 @@ from turnwise.service.api.access.dependencies import Access
 from turnwise.service.api.http.headers import UNCACHED
 from turnwise.service.api.http.limits import check_counts
 from turnwise.service.errors import InvalidRequest
+
+_PARSED_AT_ONCE = 1 << 16
+"""Bytes of a body up to which it is parsed on the event loop, in a millisecond."""
 
 
 class JsonRoute(APIRoute):
@@ -38,7 +42,13 @@ class JsonRoute(APIRoute):
 
 class _StrictRequest(Request):
     async def json(self) -> Any:  # noqa: ANN401 - whatever the JSON holds
-        body = parse_json(await self.body())
+        data = await self.body()
+        if len(data) <= _PARSED_AT_ONCE:
+            return self._parse(data)
+        return await asyncio.to_thread(self._parse, data)
+
+    def _parse(self, data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
+        body = parse_json(data)
         check_counts(self.app.state.services.settings, body)
         return body
 

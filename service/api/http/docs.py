@@ -1,5 +1,6 @@
 """The documentation at `/docs`, and its texts. The page loads no scripts from other servers."""
 
+import asyncio
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
@@ -122,8 +123,9 @@ def add_docs(app: FastAPI) -> None:
         return to_json(app.openapi())
 
     @router.get("/openapi.json")
-    def openapi() -> Response:  # in a thread, as the first request builds the document
-        return Response(document(), headers=UNCACHED, media_type="application/json")
+    async def openapi() -> Response:
+        body = await asyncio.to_thread(document)  # the first request builds it
+        return Response(body, headers=UNCACHED, media_type="application/json")
 
     @router.get("/docs")
     async def docs() -> Response:

@@ -97,7 +97,7 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
     await _run_checks(services)
     services.metrics.event_loop_tasks.set(len(asyncio.all_tasks()))
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    text = encode(services.metrics.registry)
+    text = await asyncio.to_thread(encode, services.metrics.registry)
     return Response(text, headers={"Content-Type": content_type, "Vary": "Accept"})
 
 

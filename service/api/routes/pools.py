@@ -24,6 +24,7 @@ from turnwise.service.errors import (
     EncoderFailed,
     NamespaceFull,
     NotEnoughMemory,
+    Overloaded,
     PoolFull,
     PoolNotFound,
     PoolNotReady,
@@ -182,6 +183,7 @@ async def delete_alias(services: ServicesDep, namespace: EditingPools, name: Poo
             PoolFull,
             NamespaceFull,
             TooManyUploads,
+            Overloaded,
             PoolNotReady,
             StateUnavailable,
             StoreUnavailable,
@@ -229,7 +231,9 @@ async def put_candidates(
     operation_id="delete_candidates",
     summary="Delete many candidates",
     response_model=Removed,
-    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable, body=True),
+    responses=failures(
+        PoolNotFound, Overloaded, PoolNotReady, StateUnavailable, StoreUnavailable, body=True
+    ),
 )
 async def delete_candidates(
     services: ServicesDep,
@@ -266,7 +270,12 @@ async def list_learned(
     summary="Remove learned examples of a candidate",
     response_model=Unlearned,
     responses=failures(
-        PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable
+        PoolNotFound,
+        CandidateNotFound,
+        Overloaded,
+        PoolNotReady,
+        StateUnavailable,
+        StoreUnavailable,
     ),
 )
 async def delete_learned(
@@ -287,7 +296,12 @@ async def delete_learned(
     summary="Delete a candidate",
     response_model=Edited,
     responses=failures(
-        PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable
+        PoolNotFound,
+        CandidateNotFound,
+        Overloaded,
+        PoolNotReady,
+        StateUnavailable,
+        StoreUnavailable,
     ),
 )
 async def delete_candidate(

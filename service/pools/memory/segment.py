@@ -22,8 +22,8 @@ MakeIndex = Callable[[Float16], Index]
 
 _FILTERS = 64
 """Filters whose matches are kept with a segment: 8 KB each for 65,536 candidates."""
-_STEP = 128
-"""Candidates that a step of a filter checks, in 20 milliseconds for one of the most conditions."""
+_STEP = 32
+"""Candidates that a step of a filter checks, in 5 milliseconds for one of the most conditions."""
 
 
 class Match(NamedTuple):

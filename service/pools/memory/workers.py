@@ -10,26 +10,34 @@ from functools import partial
 from typing import TypeVar
 
 from turnwise.service.errors import ServiceError
+from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.memory.flat import FlatIndex, Float16, one_thread
+from turnwise.service.threads import FairThreads
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[None]]
 
 _CANCEL_SECONDS = 0.5
-_TURN_SECONDS = 0.02
+_TURN_SECONDS = 0.005
 
 _log = logging.getLogger("turnwise.pools")
 
 
 class Workers:
-    """A thread for searches, with helpers, for new filters, for edits, and for each new index."""
+    """Threads for searches, with helpers, for new filters, for edits, and for each new index.
 
-    def __init__(self, search_threads: int) -> None:
+    Attributes:
+        search: A thread for searches.
+        filters: A thread for new filters.
+        edits: Two threads for edits: those of a namespace use one of them.
+    """
+
+    def __init__(self, search_threads: int, metrics: Metrics) -> None:
         self._threads = search_threads
-        self.search = ThreadPoolExecutor(1, "pool-search", one_thread)
-        self._filters = ThreadPoolExecutor(1, "pool-filter")
+        self.search = FairThreads(1, "searches", metrics, initializer=one_thread)
+        self.filters = FairThreads(1, "filters", metrics)
+        self.edits = FairThreads(2, "edits", metrics, initializer=one_thread)
         self._parts = ThreadPoolExecutor(max(1, search_threads - 1), "pool-part", one_thread)
-        self._edits = ThreadPoolExecutor(1, "pool-edit", one_thread)
         one_thread()  # the event loop's own thread searches small pools
 
     def flat(self, vectors: Float16) -> FlatIndex:
@@ -40,14 +48,18 @@ class Workers:
         """Take the steps of a new filter, in turns with other filters; a cancellation ends them.
 
         A new filter of a large pool takes seconds, for which the others must not wait.
+
+        Raises:
+            Overloaded: Too many new filters of the namespace wait.
         """
         loop = asyncio.get_running_loop()
-        while await loop.run_in_executor(self._filters, _turn, steps):
-            pass
+        with self.filters.admit():
+            while await loop.run_in_executor(self.filters, _turn, steps):
+                pass
 
     async def edit(self, work: Callable[[], T]) -> T:
         """Run work that takes milliseconds to seconds."""
-        return await asyncio.get_running_loop().run_in_executor(self._edits, work)
+        return await asyncio.get_running_loop().run_in_executor(self.edits, work)
 
     async def build(self, work: Callable[[], T]) -> T:
         """Run work that takes up to minutes, in a daemon thread: a shutdown does not wait."""
@@ -66,7 +78,7 @@ class Workers:
 
     def close(self) -> None:
         """Let the threads end."""
-        for executor in (self.search, self._filters, self._parts, self._edits):
+        for executor in (self.search, self.filters, self._parts, self.edits):
             executor.shutdown(wait=False, cancel_futures=True)
 
 

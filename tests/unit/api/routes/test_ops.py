@@ -137,6 +137,8 @@ async def test_version_returns_the_model_and_every_limit(client_of: Connect, lim
         "max_goals": 64,
         "max_top_k": 7,
         "max_pool_size": 2_000_000,
+        "max_uploads": 32,
+        "max_aliases": 1000,
         "queue_limit": 2048,
         "session_ttl": 86_400,
         "request_timeout": 10.0,

@@ -48,7 +48,7 @@ def edit(candidates: list[Candidate], examples: int) -> Edit:
 
 @pytest.fixture(scope="module")
 def view() -> Iterator[LocalView]:
-    workers = Workers(1)
+    workers = Workers(1, Metrics())
     contents = Contents.empty(32).after([edit(CANDIDATES, 0)], FlatIndex)
     yield LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
     workers.close()

@@ -206,7 +206,7 @@ async def test_only_a_new_filter_is_evaluated_and_not_on_the_event_loop() -> Non
             return bool(metadata["odd"] == 1)
 
     where = Filter("odd", Odd())
-    workers = Workers(1)
+    workers = Workers(1, Metrics())
     view = LocalView(
         "p", 1, "default", PoolSettings(), contents_of({"a": 1, "b": 2}), workers, Metrics()
     )
@@ -232,7 +232,7 @@ class Slow(Condition):
 
 @pytest.fixture
 def large() -> Iterator[LocalView]:
-    workers = Workers(1)
+    workers = Workers(1, Metrics())
     contents = contents_of({str(n): n % 50 for n in range(1500)})
     yield LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
     workers.close()
@@ -275,7 +275,7 @@ async def test_a_view_of_few_or_many_examples_gives_what_its_contents_give(count
     vectors = unit_vectors(count, D).astype(np.float16)
     edit = Edit(made, vectors, (), Examples.of(made, vectors[::-1]))
     contents = Contents.empty(D).after([edit], FlatIndex)
-    workers = Workers(1)
+    workers = Workers(1, Metrics())
     view = LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
     odd = Filter.checked({"odd": 1})
     for where in (None, odd):

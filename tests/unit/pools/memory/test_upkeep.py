@@ -26,6 +26,7 @@ from tests.unit.pools.conftest import (
     with_pool,
 )
 from turnwise.service.errors import EncoderFailed, StateUnavailable
+from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, following, pool
 from turnwise.service.pools.memory import ivf, local, upkeep
 from turnwise.service.pools.memory.edits import Edit
@@ -278,7 +279,7 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     waiting = asyncio.Event()
     monkeypatch.setattr(upkeep, "asyncio", SimpleNamespace(sleep=lambda _: waiting.wait()))
     await redis.delete(FOLDING)
-    workers = Workers(1)
+    workers = Workers(1, Metrics())
     folding = asyncio.create_task(upkeep.fold(one.followed.get(KEY), workers))
     await until_locked(redis)
     read = partial(one.followed.records.read, PoolKey("n", "p"))
@@ -572,7 +573,7 @@ async def test_a_thread_lists_the_texts_to_draw_queries_from(tmp_path: Path) -> 
     listed: Any = SimpleNamespace(
         contents=Listed(), exact_limit=0, encoder=SimpleNamespace(sample_queries=draw)
     )
-    workers = Workers(1)
+    workers = Workers(1, Metrics())
     with pytest.raises(Drawn):
         await upkeep.build_index(listed, workers, IndexFiles(tmp_path))
     workers.close()

@@ -1,0 +1,155 @@
+"""`FairThreads`: threads for the slow work of requests, at which the namespaces take turns.
+
+A namespace delays another one by the pieces of work that it has begun, however many it asks for.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from turnwise.service.errors import Overloaded
+from turnwise.service.observe.logs import namespace
+from turnwise.service.observe.metrics import Metrics
+
+T = TypeVar("T")
+
+_MORE_THREADS = 4
+"""Threads beyond the number of cores, as asyncio has them: some wait for files."""
+_SWITCH_SECONDS = 0.0005
+"""Seconds for which a thread may run Python while another one wants to. A turn passes between the
+event loop and other threads some ten times; by default it would wait 5 ms each time."""
+
+
+class _Work(NamedTuple):
+    """A piece of work for a namespace, and the future of its result."""
+
+    namespace: str
+    future: "Future[Any]"
+    call: Callable[[], Any]
+
+
+class FairThreads(ThreadPoolExecutor):
+    """An executor that no namespace can fill.
+
+    The next piece of work is of the namespace whose last one began longest ago. A namespace uses at
+    most half of the threads at once, if there are several.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        name: str,
+        metrics: Metrics,
+        *,
+        limit: int = 32,
+        initializer: Callable[[], None] | None = None,
+    ) -> None:
+        """Start without threads; the first work starts one.
+
+        Args:
+            threads: Number of threads.
+            name: What the threads do: their name, and a part of error messages.
+            metrics: Counts rejected requests.
+            limit: Most requests of a namespace that `admit` lets in at once.
+            initializer: Called in each thread before its first work.
+        """
+        super().__init__(threads, name, initializer)
+        self._name = name
+        self._metrics = metrics
+        self._limit = limit
+        self._share = max(1, threads // 2)
+        self._admitted = Counter[str]()
+        self._lock = threading.Lock()
+        self._waiting: dict[str, deque[_Work]] = {}
+        """Work by namespace, oldest first."""
+        self._running = Counter[str]()
+        self._begun = 0
+        self._last_begun: dict[str, int] = {}
+        """The number of the last work of each namespace; empty when there is nothing to do."""
+
+    @contextmanager
+    def admit(self) -> Iterator[None]:
+        """Count a request of the caller's namespace, from before its preparation to its end.
+
+        Raises:
+            Overloaded: The namespace has as many requests as it may have at once.
+        """
+        caller = namespace.get("")
+        has = self._admitted[caller]
+        if has >= self._limit:
+            self._metrics.rejected_requests.labels("queue_full").inc()
+            raise Overloaded(f"{has} requests wait for the {self._name} already")
+        self._admitted[caller] += 1
+        try:
+            yield
+        finally:
+            self._admitted[caller] -= 1
+            if not self._admitted[caller]:
+                del self._admitted[caller]
+
+    def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":  # noqa: ANN401 - as the base class
+        """Queue work for the namespace of the caller's context."""
+        work = _Work(namespace.get(""), Future(), partial(call, *args, **kwargs))
+        with self._lock:
+            self._waiting.setdefault(work.namespace, deque()).append(work)
+        super().submit(self._work_off)
+        return work.future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Finish the work, or only what has begun."""
+        if cancel_futures:
+            with self._lock:
+                dropped = [work.future for line in self._waiting.values() for work in line]
+                self._waiting.clear()
+            for future in dropped:
+                future.cancel()
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+    def _work_off(self) -> None:
+        """Work until nothing waits that this thread may begin."""
+        while work := self._begin_next():
+            _run(work)
+            with self._lock:
+                self._running[work.namespace] -= 1
+
+    def _begin_next(self) -> _Work | None:
+        with self._lock:
+            names = [name for name in self._waiting if self._running[name] < self._share]
+            if not names:
+                if not self._running.total():
+                    self._last_begun.clear()
+                return None
+            name = min(names, key=lambda each: self._last_begun.get(each, 0))
+            work = self._waiting[name].popleft()
+            self._running[name] += 1
+            self._begun += 1
+            self._last_begun[name] = self._begun
+            if not self._waiting[name]:
+                del self._waiting[name]
+            return work
+
+
+def _run(work: _Work) -> None:
+    """Do work for which somebody still waits, and settle its future."""
+    if not work.future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work.call()
+    except BaseException as error:
+        work.future.set_exception(error)
+    else:
+        work.future.set_result(result)
+
+
+def share_threads(metrics: Metrics) -> None:
+    """Let the namespaces take turns at the threads of `asyncio.to_thread`, and at Python."""
+    threads = (os.cpu_count() or 1) + _MORE_THREADS
+    asyncio.get_running_loop().set_default_executor(FairThreads(threads, "other work", metrics))
+    sys.setswitchinterval(_SWITCH_SECONDS)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from time import time
 
 from turnwise.service.errors import CandidateNotFound, ServiceError
@@ -92,16 +93,10 @@ class Learning:
         """
         view = await self._pools.view(namespace, pool)
         if candidate is None:
-            candidates = [each async for batch in view.scan() for each in batch.candidates]
+            batches = [batch.candidates async for batch in view.scan()]
         else:
-            candidates = [await _fetch(view, candidate)]
-        learned = [
-            LearnedExample.model_construct(candidate=each.id, text=example.text, at=example.at)
-            for each in candidates
-            for example in each.learned
-        ]
-        newest = sorted(learned, key=lambda each: each.at, reverse=True)
-        return LearnedList.model_construct(learned=newest[:MOST_LISTED])
+            batches = [[await _fetch(view, candidate)]]
+        return await asyncio.to_thread(_list_newest, batches)
 
     async def unlearn(
         self, namespace: str, pool: str, candidate: str, text: str | None
@@ -184,6 +179,17 @@ class Learning:
 
         edited = await self._pools.revise(namespace, pool, remove, ids)
         return Unlearned(version=edited.version, removed=sum(removed.values()))
+
+
+def _list_newest(batches: Sequence[Sequence[Candidate]]) -> LearnedList:
+    """Return the newest learned examples of candidates, of which there may be millions."""
+    learned = [
+        LearnedExample.model_construct(candidate=each.id, text=example.text, at=example.at)
+        for each in chain.from_iterable(batches)
+        for example in each.learned
+    ]
+    newest = sorted(learned, key=lambda each: each.at, reverse=True)
+    return LearnedList.model_construct(learned=newest[:MOST_LISTED])
 
 
 async def _fetch(view: PoolView, candidate: str) -> Candidate:

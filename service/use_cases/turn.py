@@ -132,6 +132,8 @@ class Turns:
         """
         posted = self._post(SessionKey(namespace, session_id), request, key)
         async with deadline(self._timeout) as limit:
+            if not request.commit:  # nothing is written, so it waits for no writer
+                return await self._preview(posted)
             attempt = partial(self._attempt, posted, limit)
             return await self._writers.change(posted.session, attempt)
 
@@ -181,6 +183,10 @@ class Turns:
             timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
         )
 
+    async def _preview(self, posted: "_Posted") -> TurnAnswer:
+        base, _ = await self._read(posted)
+        return (await self._offer(posted, await self._update(posted, base))).answer
+
     async def _attempt(self, posted: "_Posted", limit: asyncio.Timeout) -> TurnAnswer | None:
         """Return the answer; None where another turn was committed first."""
         base, answered = await self._read(posted)
@@ -188,8 +194,6 @@ class Turns:
             return posted.retry.replay(answered)
         update = await self._update(posted, base)
         new, view, selection, answer = await self._offer(posted, update)
-        if not posted.request.commit:
-            return answer
         version = await self._commit(posted, update, new, answer, limit)
         if version is None:
             return None

@@ -76,8 +76,14 @@ def context_vectors(encoder: UtteranceEncoder, said: Sequence[str]) -> tuple[Flo
     return encoder.encode(said, Role.FIRST, sides), encoder.encode(said, Role.SECOND, sides)
 
 
-def write_parts(size: int, folder: Path) -> None:
-    """Write a generated pool for `turnwise pool import`; a candidate has its main reply's text."""
+def write_parts(size: int, folder: Path, *, numbered: bool = False) -> None:
+    """Write a generated pool for `turnwise pool import`; a candidate has its main reply's text.
+
+    Args:
+        size: Number of candidates.
+        folder: Folder for the parts.
+        numbered: Whether the metadata of each candidate have its number.
+    """
     encoder = plain_encoder()
     out = PartsFolder(str(folder))
     texts = replies()
@@ -91,7 +97,9 @@ def write_parts(size: int, folder: Path) -> None:
     blocks = mixed(encoder.encode(texts, Role.AFTER), size)
     for part, (seeds, vectors) in zip(parts, blocks, strict=True):
         candidates = [
-            Candidate(str(number), f"{texts[seed]} ({number})")
+            Candidate.of(
+                f"{texts[seed]} ({number})", str(number), {"number": number} if numbered else None
+            )
             for number, seed in enumerate(seeds.tolist(), part.start)
         ]
         out.write(facts, part, CandidateBatch.of(candidates, vectors.astype(np.float16), None))

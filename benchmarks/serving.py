@@ -39,10 +39,12 @@ class Connection:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    key: str = ""
+    """The API key to send; empty for none."""
 
     @classmethod
-    async def open(cls, port: int) -> "Connection":
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
+    async def open(cls, port: int, key: str = "") -> "Connection":
+        return cls(*await asyncio.open_connection("127.0.0.1", port), key)
 
     async def post(self, path: str, body: object) -> dict[str, Any]:
         """Return the answer. If the service is busy (429), send the request again."""
@@ -66,9 +68,10 @@ class Connection:
     def send(self, method: str, path: str, body: object = None) -> None:
         """Send a request, and do not wait for the answer."""
         payload = b"" if body is None else json.dumps(body).encode()
+        access = f"Authorization: Bearer {self.key}\r\n" if self.key else ""
         self.writer.write(
             f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(payload)}\r\n\r\n".encode()
+            f"{access}Content-Length: {len(payload)}\r\n\r\n".encode()
             + payload
         )
 
@@ -209,10 +212,12 @@ def made(size: int, folder: Path) -> Path:
     return data
 
 
-def import_pool(data: Path, parts: Path, *words: str, **settings: str) -> None:
-    """Import parts as the pool `default` of a data folder, or of a store."""
+def import_pool(
+    data: Path, parts: Path, *words: str, pool: str = "default", **settings: str
+) -> None:
+    """Import parts as a pool of a data folder, or of a store."""
     link_models(data)
-    command = [str(_TURNWISE), "pool", "import", str(parts), "--pool", "default", *words]
+    command = [str(_TURNWISE), "pool", "import", str(parts), "--pool", pool, *words]
     named = {"TURNWISE_DATA_DIR": str(data)} | settings
     subprocess.run(command, env=os.environ | named, check=True)  # noqa: S603
 

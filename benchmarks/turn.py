@@ -194,7 +194,7 @@ class Ours:
     def __init__(self, services: Services, redis: Redis) -> None:
         self._services = services
         self._redis = redis
-        self._workers = Workers(os.cpu_count() or 1)
+        self._workers = Workers(os.cpu_count() or 1, services.metrics)
         self._session = ""
         self._said = 0
 

@@ -107,7 +107,7 @@ async def local(pool: Pool, before: float) -> AsyncIterator[Loaded]:
     seconds = time.perf_counter() - begin
     nothing = Contents.empty(pool.vectors.shape[1])
     contents = Contents(Segment(tuple(pool.candidates), base), nothing.overlay)
-    workers = Workers(1)
+    workers = Workers(1, Metrics())
     view = LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
 
     async def search(query: Float32, _: int) -> list[str]:

@@ -43,6 +43,7 @@ from turnwise.models.evaluation.split import (
     encode_split,
     next_speaker,
     read_context,
+    split_of,
 )
 from turnwise.models.evaluation.systems import (
     System,
@@ -50,6 +51,7 @@ from turnwise.models.evaluation.systems import (
     lexical_systems,
     pairwise_system,
     reading_system,
+    recommended,
     reranked,
     retriever,
     scores_of,
@@ -59,11 +61,16 @@ from turnwise.models.evaluation.truncation import first_locations, warn_of_cut, 
 from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.ioi.model import IoI
+from turnwise.models.rerankers.pairs import UTTERANCES
 
 Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoder
-Negatives = Literal["random", "bm25", "same-dialogue"]
+Negatives = Literal["random", "bm25", "same-dialogue", "short-list"]
 
 TIMED_CANDIDATES = (10, 1000)
+SHORT_LIST = 10
+"""Length of the short lists from which wrong candidates are drawn."""
+COPY = 0.9
+"""Cosine of two replies from which one counts as a copy of the other."""
 BEST = 64
 """Proposals of BM25 beyond the number needed, as the dialogue's own utterances are dropped."""
 
@@ -247,7 +254,8 @@ class Building:
             `random` draws utterances of other dialogues. `bm25` takes utterances of other
             dialogues that share most words with the context's last utterance. `same-dialogue`
             draws utterances of the dialogue itself, before or after the reply: they mislead a
-            system that prefers repetitions.
+            system that prefers repetitions. `short-list` takes replies that an encoder ranks
+            first.
         candidates: Candidates of an example, the true one included.
         replies: Replies drawn from a dialogue; all if it has fewer.
         context: Utterances before a reply, at least.
@@ -261,16 +269,25 @@ class Building:
     seed: int = 0
 
 
-def build_ranking(dialogues: Sequence[Dialogue], how: Building) -> Iterator[RankingExample]:
+def build_ranking(
+    dialogues: Sequence[Dialogue], how: Building, encoder: UtteranceEncoder | None = None
+) -> Iterator[RankingExample]:
     """Yield examples with one right candidate, one for each of `draw_replies`.
 
     The candidates of an example differ by more than case.
+
+    Args:
+        dialogues: The dialogues.
+        how: How examples are built.
+        encoder: Finds the short lists, if they are a source.
 
     Raises:
         TurnwiseError: The dialogues hold too few distinct utterances.
     """
     generator = np.random.default_rng(how.seed)
     proposals = _proposals(dialogues, how, generator)
+    if encoder and "short-list" in how.sources:
+        proposals["short-list"] = _short_lists(encoder, dialogues, how, generator)
     for dialogue, length in draw_replies(dialogues, how):
         reply = dialogue.utterances[length]
         wrong = _draw_wrong(dialogue, length, how, proposals)
@@ -387,6 +404,37 @@ def _best_matches(texts: Sequence[str], count: int) -> Propose:
         scores = index.scores(dialogue.utterances[length - 1].text)
         best = np.argsort(-scores, kind="stable")[:count]
         return [texts[n] for n in best if scores[n] > 0 and texts[n] not in own]
+
+    return propose
+
+
+def _short_lists(
+    encoder: UtteranceEncoder,
+    dialogues: Sequence[Dialogue],
+    how: Building,
+    generator: np.random.Generator,
+) -> Propose:
+    """Propose what an encoder ranks first, in random order, without near copies of the reply.
+
+    The encoder reads the newest utterances alone, as a cross-encoder does.
+    """
+    drawn = draw_replies(dialogues, how)
+    contexts = [
+        Context(said[max(0, length - UTTERANCES) : length], said[length])
+        for said, length in ((dialogue.utterances, length) for dialogue, length in drawn)
+    ]
+    encoded = encode_split(encoder, split_of(contexts))
+    system = recommended(encoded, encoder.aggregation)
+    pool = encoded.split.pool
+    index_of = {turn: index for index, turn in enumerate(drawn)}
+
+    def propose(dialogue: Dialogue, length: int) -> list[str]:
+        index = index_of[dialogue, length]
+        own = {said.text for said in dialogue.utterances}
+        scores = system.scores(np.array([index]), np.arange(len(pool)))[0]
+        alike = encoded.vectors @ encoded.vectors[encoded.split.true[index]]
+        best = [n for n in np.argsort(-scores) if alike[n] < COPY and pool[n] not in own]
+        return [pool[n] for n in generator.permutation(best[:SHORT_LIST])]
 
     return propose
 

@@ -122,18 +122,32 @@ class CrossEncoder(PairReranker):
 
     def forward(self, tokens: list[PairTokens]) -> Float32:
         """Return the logits (n, 1) of n pairs, as one padded batch."""
-        inputs = self._inputs(tokens)
         if self._onnx:
-            return self._onnx(*inputs)
-        names = ("input_ids", "token_type_ids")
-        features = self._model.tokenizer.pad(
-            dict(zip(names, inputs, strict=False)), return_tensors="pt"
-        ).to(self._model.device)
+            return self._onnx(*self._inputs(tokens))
         device = self._model.device.type
         is_half = self._dtype is not torch.float32
         with torch.inference_mode(), torch.autocast(device, self._dtype, enabled=is_half):
-            logits: Float32 = self._graph(**features).float().cpu().numpy()
+            logits: Float32 = self.logits(tokens).float().cpu().numpy()
         return logits
+
+    def logits(self, tokens: list[PairTokens]) -> torch.Tensor:
+        """Return the logits (n, 1) of n pairs by the network itself, which may be learning."""
+        names = ("input_ids", "token_type_ids")
+        features = self._model.tokenizer.pad(
+            dict(zip(names, self._inputs(tokens), strict=False)), return_tensors="pt"
+        ).to(self._model.device)
+        logits: torch.Tensor = self._graph(**features)
+        return logits
+
+    @property
+    def network(self) -> torch.nn.Module:
+        """The transformer with its classifier."""
+        network: torch.nn.Module = self._model.model
+        return network
+
+    def save(self, folder: Path) -> None:
+        """Write the model as a folder of sentence-transformers in float32."""
+        self._model.save_pretrained(str(folder), create_model_card=False)
 
     def _inputs(self, tokens: list[PairTokens]) -> list[list[list[int]]]:
         """Return the word pieces of pairs and, if the model reads them, their types."""

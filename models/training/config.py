@@ -326,8 +326,61 @@ class IoIConfig(RunConfig):
         return self
 
 
-Config = EncoderConfig | PairwiseConfig | IoIConfig
-_KINDS_OF_RERANKERS: dict[str, type[Config]] = {"pairwise": PairwiseConfig, "ioi": IoIConfig}
+class MinimalPairs(Section):
+    """Minimal pairs, such as of yes and no."""
+
+    paths: tuple[NonEmpty, ...] = Field(min_length=1)
+    pairs: PositiveInt | None = None
+    """Pairs in an epoch; all of them if left out."""
+
+
+class CrossEncoderOptimiser(Section):
+    """AdamW with a linear warm-up and a linear decay to zero."""
+
+    learning_rate: PositiveFloat = 2.5e-4
+    weight_decay: NonNegativeFloat = 0.01
+    warm_up: float = Field(default=0.05, ge=0.0, le=1.0)
+    """Share of all steps."""
+    pair_weight: NonNegativeFloat = 0.3
+    """Weight of the loss of single candidates next to that of lists."""
+
+
+class CrossEncoderConfig(RunConfig):
+    """A run of a small cross-encoder that re-ranks the short list of an encoder."""
+
+    kind: Literal["cross_encoder"]
+    base: NonEmpty
+    """The encoder whose short list it re-ranks: a folder or a hub name. The re-ranker has the
+    tokenizer of the base, and its word vectors, which do not learn."""
+    start: NonEmpty | None = None
+    """A cross-encoder with those word vectors that learns further, instead of a new one."""
+    layers: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
+    """Layers of the base that a new re-ranker starts with, the first one being 0."""
+    pieces: int = Field(default=64, ge=8)
+    """Word pieces of a context and a candidate that it reads."""
+    data: tuple[PairCorpus, ...] = Field(min_length=1)
+    """Corpora; a pair is a list of the true response and wrong ones."""
+    minimal_pairs: MinimalPairs | None = None
+    sources: tuple[Literal["random", "bm25", "same-dialogue", "short-list"], ...] = Field(
+        default=("short-list", "bm25", "same-dialogue", "random"), min_length=1
+    )
+    """Sources of the wrong responses of a list, in equal parts."""
+    candidates: int = Field(default=6, ge=2)
+    """Candidates of a list, the true response included."""
+    batch_lists: PositiveInt = 20
+    """Lists in a step."""
+    speech: float = Field(default=0.15, ge=0.0, le=1.0)
+    """Share of contexts in which the other speaker's utterances lose capitals and marks, as speech
+    recognition writes them."""
+    optimiser: CrossEncoderOptimiser = CrossEncoderOptimiser()
+
+
+Config = EncoderConfig | PairwiseConfig | IoIConfig | CrossEncoderConfig
+_KINDS_OF_RERANKERS: dict[str, type[Config]] = {
+    "pairwise": PairwiseConfig,
+    "ioi": IoIConfig,
+    "cross_encoder": CrossEncoderConfig,
+}
 
 
 def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:

@@ -233,6 +233,32 @@ def contrastive_loss(logits: Tensor, excluded: Tensor, others: Tensor | None = N
     return (forth + back) / 2
 
 
+def list_loss(logits: Tensor, right: Tensor, sizes: Sequence[int]) -> dict[str, Tensor]:
+    """Return the losses of lists of candidates, of which one is right.
+
+    `list` is the cross-entropy of a softmax over each list (ListNet; Cao et al., 2007): it teaches
+    the order. `pair` is the binary cross-entropy of each candidate: it teaches that a logit says
+    how likely a candidate is right, whatever the others are.
+
+    Args:
+        logits: (N,) of all candidates, list after list.
+        right: (N,) bool, one in each list.
+        sizes: Candidates of each list; their sum is N.
+
+    Example:
+        >>> import torch
+        >>> losses = list_loss(torch.zeros(4), torch.tensor([True, False] * 2), [2, 2])
+        >>> {name: round(loss.item(), 3) for name, loss in losses.items()}
+        {'list': 0.693, 'pair': 0.693}
+    """
+    pair = functional.binary_cross_entropy_with_logits(logits, right.to(logits.dtype))
+    pad = nn.utils.rnn.pad_sequence
+    lists = pad(list(torch.split(logits, list(sizes))), batch_first=True, padding_value=-torch.inf)
+    labels = pad(list(torch.split(right, list(sizes))), batch_first=True)
+    of_right = labels.int().argmax(dim=1)
+    return {"list": functional.cross_entropy(lists, of_right), "pair": pair}
+
+
 def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
     """Return the contrastive loss of single utterances against the targets ahead of them.
 

@@ -12,6 +12,7 @@ from turnwise.models.extras import require
 from turnwise.models.training.calibration import calibrate
 from turnwise.models.training.config import (
     Config,
+    CrossEncoderConfig,
     EncoderConfig,
     IoIConfig,
     PairwiseConfig,
@@ -19,6 +20,7 @@ from turnwise.models.training.config import (
 )
 from turnwise.models.training.corpora import Find, finder, replace_corpora, validation_dialogues
 from turnwise.models.training.fusion import calibrate_examples
+from turnwise.models.training.learners.cross_encoder import CrossEncoderLearner
 from turnwise.models.training.learners.encoder import EncoderLearner, read_data
 from turnwise.models.training.learners.ioi import IoILearner
 from turnwise.models.training.learners.pairwise import PairwiseLearner
@@ -108,4 +110,6 @@ def learner_of(config: Config, find: Find) -> Learner[Any]:
         return EncoderLearner(config, find)
     if isinstance(config, PairwiseConfig):
         return PairwiseLearner(config, find)
+    if isinstance(config, CrossEncoderConfig):
+        return CrossEncoderLearner(config, find)
     return IoILearner(config, find)

@@ -20,7 +20,7 @@ from turnwise.models.evaluation.long_term import (
     long_term_average_rank,
     make_goal_sets,
 )
-from turnwise.models.evaluation.metrics import ranks_of
+from turnwise.models.evaluation.metrics import Scores, ranks_of
 from turnwise.models.evaluation.next_utterance import ranks_by_length
 from turnwise.models.evaluation.ranking import Building, RankingExample, build_ranking
 from turnwise.models.evaluation.short_term import (
@@ -32,9 +32,15 @@ from turnwise.models.evaluation.short_term import (
 from turnwise.models.evaluation.split import LENGTHS, Split, encode_split, make_split
 from turnwise.models.evaluation.systems import pairwise_system, recommended
 from turnwise.models.pairwise import PairwiseModel
+from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.scores import Aggregation
-from turnwise.models.training.config import EncoderConfig, IoIConfig, PairwiseConfig
+from turnwise.models.training.config import (
+    CrossEncoderConfig,
+    EncoderConfig,
+    IoIConfig,
+    PairwiseConfig,
+)
 from turnwise.models.training.corpora import Find, validation_dialogues
 
 SHORT_TERM_LENGTHS = (2, 5)
@@ -149,15 +155,52 @@ def ioi_validator(config: IoIConfig, find: Find) -> Callable[[IoI], dict[str, fl
 
     def validate(model: IoI) -> dict[str, float]:
         model.network.eval()
-        return means(response_metrics(model, of_file) for of_file in examples)
+
+        def scores(example: RankingExample) -> Scores:
+            return model.scores([said.text for said in example.context], example.candidates)
+
+        return means(response_metrics(scores, of_file) for of_file in examples)
 
     return validate
 
 
-def response_metrics(model: IoI, examples: list[RankingExample]) -> dict[str, float]:
-    """Return average rank, R10@1 and mean reciprocal rank of the true responses."""
-    scores = [model.scores([said.text for said in e.context], e.candidates) for e in examples]
-    of_true = ranks_of(scores, [example.labels.index(1) for example in examples])
+def cross_encoder_validator(
+    config: CrossEncoderConfig, find: Find, encoder: UtteranceEncoder
+) -> Callable[[CrossEncoder], dict[str, float]]:
+    """Return a function that measures a cross-encoder: mean metrics over the files.
+
+    Each dialogue gives one context, with its response among nine wrong ones from the sources that
+    the configuration names.
+
+    Raises:
+        DataError: A file is too short, or has too few distinct utterances.
+    """
+    examples = []
+    how = Building(config.sources, context=1)
+    for path, dialogues in validation_dialogues(config.validation, find, 1).items():
+        with naming([find(path)]):
+            examples.append(list(build_ranking(dialogues, how, encoder)))
+
+    def validate(model: CrossEncoder) -> dict[str, float]:
+        def scores(example: RankingExample) -> Scores:
+            context = model.read_context(example.context, example.speaker)
+            return model.scores(context, example.candidates)
+
+        return means(response_metrics(scores, of_file) for of_file in examples)
+
+    return validate
+
+
+def response_metrics(
+    scores: Callable[[RankingExample], Scores], examples: list[RankingExample]
+) -> dict[str, float]:
+    """Return average rank, R10@1 and mean reciprocal rank of the true responses.
+
+    Args:
+        scores: Returns the scores (C,) of an example's candidates.
+        examples: The examples.
+    """
+    of_true = ranks_of(map(scores, examples), [example.labels.index(1) for example in examples])
     return {
         "average_rank": float(of_true.expected.mean()),
         **of_true.hits((1,), "r10"),

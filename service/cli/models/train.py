@@ -31,13 +31,13 @@ def train(
     ] = False,
     resume: Annotated[bool, typer.Option(help="Continue from the last checkpoint.")] = False,
 ) -> None:
-    """Train an encoder, a pairwise model or an IoI network, stage by stage.
+    """Train an encoder, or a re-ranker: pairwise, IoI or a cross-encoder.
 
     The folder of an encoder includes its graph (`model.onnx`): a service on a CPU needs no torch.
     """
     from torch.onnx import OnnxExporterError  # noqa: PLC0415
 
-    from turnwise.models.card import reranker_kind  # noqa: PLC0415
+    from turnwise.models.card import CARD  # noqa: PLC0415
     from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415
     from turnwise.models.training.run import run  # noqa: PLC0415
 
@@ -46,7 +46,7 @@ def train(
     with TrainingProgress() as progress:
         folder = run(config, data or [], out, small=small, resume=resume, report=progress)
     typer.echo(f"best model in {folder}")
-    if reranker_kind(folder) is None:
+    if (folder / CARD).exists():  # an encoder
         try:
             UtteranceEncoder(folder, device="cpu").write_graph(folder)
         except OnnxExporterError as error:

@@ -223,11 +223,12 @@ def test_the_shipped_recipes_can_be_read() -> None:
         "german": 1,
         "ioi": 1,
         "pairwise": 1,
+        "reranker": 1,
         "small": 1,
     }
     small = {
         name: read_stages(recipes / f"{name}.toml", small=True)
-        for name in ("c3l", "ccl", "ioi", "pairwise")
+        for name in ("c3l", "ccl", "ioi", "pairwise", "reranker")
     }
     for of_recipe in (stages, small):
         assert of_recipe["c3l"][0] == of_recipe["ccl"][0]

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -83,16 +83,15 @@ def test_the_learning_rate_decays_to_the_least(ioi_config: IoIConfig) -> None:
 
 
 def test_the_network_is_measured_by_the_rank_of_the_true_response() -> None:
-    class Lengths:
-        def scores(self, context: Sequence[str], candidates: Sequence[str]) -> np.ndarray:
-            return np.array([len(text) + len(context) for text in candidates], np.float32)
+    def lengths(example: RankingExample) -> np.ndarray:
+        return np.array([len(text) for text in example.candidates], np.float32)
 
     said = (Utterance("A", "hi"),)
     examples = [
         RankingExample(said, "B", ("a", "aaa", "aa"), (0, 1, 0)),
         RankingExample(said, "B", ("aa", "aaa", "a", "aaaa"), (1, 0, 0, 0)),
     ]
-    measured = response_metrics(Lengths(), examples)  # type: ignore[arg-type]
+    measured = response_metrics(lengths, examples)
     assert measured == pytest.approx({"average_rank": 2, "r10@1": 0.5, "mrr": 2 / 3})
 
 

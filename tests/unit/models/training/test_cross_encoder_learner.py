@@ -1,0 +1,132 @@
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.models.conftest import Folder
+from tests.unit.models.training.conftest import train_once
+from turnwise.models.data import write_jsonl
+from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
+from turnwise.models.errors import ModelError
+from turnwise.models.rerankers.cross_encoder import CrossEncoder
+from turnwise.models.roles import EncoderKind
+from turnwise.models.training.config import Config, CrossEncoderConfig, MinimalPairs
+from turnwise.models.training.learners.cross_encoder import (
+    CrossEncoderLearner,
+    as_speech,
+    read_minimal_lists,
+)
+
+
+@pytest.fixture(scope="module")
+def config(tiny_encoder_folder: Folder, small_corpora: Path) -> CrossEncoderConfig:
+    matters, longer = (str(small_corpora / f"{name}.jsonl") for name in ("matters", "longer"))
+    return CrossEncoderConfig.model_validate(
+        {
+            "kind": "cross_encoder",
+            "base": str(tiny_encoder_folder(EncoderKind.TRIPLE)),
+            "layers": [0],
+            "pieces": 32,
+            "data": [{"path": matters}],
+            "validation": {"paths": [longer], "every": 2},
+            "candidates": 4,
+            "batch_lists": 4,
+            "epochs": 2,
+            "optimiser": {"learning_rate": 1e-2},
+        }
+    )
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    asked = {"speaker": "bot", "text": "Shall I?"}
+    lines = [
+        {
+            "kind": "yes_no",
+            "context": [asked],
+            "answers": ["yes", "no"],
+            "replies": [f"done {n}", f"left {n}"],
+        }
+        for n in range(3)
+    ]
+    write_jsonl(path, lines)
+    return path
+
+
+@pytest.mark.train
+def test_training_tells_true_from_wrong(config: CrossEncoderConfig, tmp_path: Path) -> None:
+    rarely = config.validation.model_copy(update={"every": 40})
+    trained = train_once(
+        config.model_copy(update={"epochs": 20, "validation": rarely}), tmp_path / "out"
+    )
+    lists = [step.losses["list"] for step in trained.seen]
+    assert np.mean(lists[-8:]) < 0.8 * np.mean(lists[:8])
+    (*_, last) = (step.validation for step in trained.seen if step.validation)
+    assert list(last) == ["average_rank", "r10@1", "mrr"]
+    model = CrossEncoder(tmp_path / "out" / "model")
+    assert model.scores(["[O] a z"], ["a y", "m x"]).shape == (2,)
+
+
+@pytest.mark.train
+def test_a_resumed_run_ends_where_an_unbroken_one_does(
+    config: CrossEncoderConfig, check_resuming: Callable[[Config], None]
+) -> None:
+    check_resuming(config)
+
+
+def test_a_new_network_starts_with_the_layers_of_the_base(config: CrossEncoderConfig) -> None:
+    base = transformer_of(UtteranceEncoder(config.base).model)
+    body = CrossEncoderLearner(config, Path).model.network.base_model
+    for name in ("embeddings.word_embeddings.weight", "encoder.layer.0.output.dense.weight"):
+        assert torch.equal(body.state_dict()[name], base.state_dict()[name])
+    assert len(body.encoder.layer) == 1
+    assert len(body.embeddings.position_embeddings.weight) == 32
+
+
+def test_word_vectors_do_not_learn(config: CrossEncoderConfig) -> None:
+    network = CrossEncoderLearner(config, Path).model.network
+    frozen = [name for name, p in network.named_parameters() if not p.requires_grad]
+    assert [name for name in frozen if "word_embeddings" in name] == frozen
+
+
+def test_a_layer_that_the_base_lacks_is_an_error(config: CrossEncoderConfig) -> None:
+    with pytest.raises(ModelError, match="has no layer 99"):
+        CrossEncoderLearner(config.model_copy(update={"layers": (0, 99)}), Path)
+
+
+def test_each_context_of_a_minimal_pair_has_both_replies(pairs: Path) -> None:
+    source = MinimalPairs(paths=(str(pairs),))
+    examples = read_minimal_lists(source, Path, seed=0)
+    assert len(examples) == 6
+    for example in examples:
+        (right,) = (c for c, label in zip(example.candidates, example.labels, strict=True) if label)
+        word = "done" if example.context[-1].text == "yes" else "left"
+        assert re.match(word, right)
+        assert len(set(example.candidates)) >= 2
+        assert "Shall I?" in example.candidates
+
+
+def test_minimal_pairs_join_the_corpora(config: CrossEncoderConfig, pairs: Path) -> None:
+    source = MinimalPairs(paths=(str(pairs),), pairs=2)
+    learner = CrossEncoderLearner(config.model_copy(update={"minimal_pairs": source}), Path)
+    lists = [example for batch in learner.batches(0) for example in batch]
+    assert sum("Shall I?" in example.candidates for example in lists) == 4
+    assert learner.counts[-1] == 6
+
+
+def test_the_batches_of_an_epoch_are_always_the_same(config: CrossEncoderConfig) -> None:
+    learner = CrossEncoderLearner(config, Path)
+    assert learner.batches(0) == learner.batches(0)
+    assert learner.batches(0) != learner.batches(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [("Yes, please!", "yes please"), ("It is 5:30.", "it is 530"), ("?!", "?!")],
+)
+def test_speech_has_no_capitals_and_marks(text: str, spoken: str) -> None:
+    assert as_speech(text) == spoken

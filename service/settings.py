@@ -21,6 +21,7 @@ from pydantic_settings.exceptions import SettingsError as UnreadableError
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.errors import TurnwiseError, message_of
+from turnwise.service.urls import show_url
 from turnwise.service.wire.fields import (
     MAX_CANDIDATES,
     MAX_GOALS,
@@ -121,14 +122,16 @@ class Settings(Limits):
     api_keys_file: Path | None = None
     """File of more keys, as JSON like `TURNWISE_API_KEYS`; read again when it changes."""
 
-    redis_url: str | None = None
+    redis_url: str | None = Field(default=None, repr=False)
     """`redis://`, `rediss://`, `unix://`, `redis+sentinel://` or `rediss+sentinel://`; by default a
     private Redis."""
     redis_cluster: bool = False
     """Whether the URL names a node of a Redis Cluster."""
     redis_timeout: Seconds = 2.0
     """Seconds that a command or a connection may take."""
-    store_url: Annotated[str, Field(pattern=r"^(milvuss?|qdrants?)://[^/]+$")] | None = None
+    store_url: Annotated[str, Field(pattern=r"^(milvuss?|qdrants?)://[^/]+$")] | None = Field(
+        default=None, repr=False
+    )
     """Candidate store for pools with `"store"`: `milvus://host:port`, or `qdrant://host:port`,
     which is experimental; with TLS `milvuss://` or `qdrants://`. By default all pools are in the
     memory of each replica."""
@@ -137,7 +140,7 @@ class Settings(Limits):
 
     model: str = str(DEFAULT_MODEL)
     """A sentence-transformers folder or hub name."""
-    encoder_url: str | None = None
+    encoder_url: str | None = Field(default=None, repr=False)
     """An endpoint `/v1/embeddings` that runs the model; by default the service runs it."""
     encoder_key: SecretStr | None = None
     """API key of that endpoint."""
@@ -222,8 +225,7 @@ class Settings(Limits):
         """Where Redis is, without its password."""
         if self.redis_url is None:
             return f"private Redis in {self.redis_folder.absolute()}"
-        parts = urlsplit(self.redis_url)
-        return f"Redis at {parts.netloc.rpartition('@')[2] or parts.path}"
+        return f"Redis at {show_url(self.redis_url)}"
 
     @property
     def redis_digest(self) -> str:

@@ -19,6 +19,7 @@ from turnwise.service.cli.options import ManyValues
 from turnwise.service.cli.pool import pool
 from turnwise.service.cli.serve import serve
 from turnwise.service.cli.session import session
+from turnwise.service.urls import hide_secrets
 
 _SERVICE = "The service"
 _MODELS = "Models"
@@ -96,5 +97,5 @@ def _report_missing_extra(error: ModuleNotFoundError) -> NoReturn:
 
 
 def _fail(message: str) -> NoReturn:
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
+    typer.echo(f"error: {hide_secrets(' '.join(message.split()))}", err=True)
     raise SystemExit(2) from None

@@ -59,8 +59,10 @@ class Connected(Generic[H]):
         """Raise a `ClientError` if no answer comes or the request cannot be sent."""
         try:
             yield
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except httpx.HTTPError as error:
             raise UnreachableError(self._url, error) from error
+        except httpx.InvalidURL as error:
+            raise UnreachableError(self._url, error) from None
         except (UnicodeEncodeError, PydanticSerializationError):
             unsent = ClientError(  # the text may be secret
                 "cannot be sent: the key or namespace is not ASCII, or a text has a lone surrogate"

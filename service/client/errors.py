@@ -11,7 +11,8 @@
     - OverloadedError 429: too many requests wait, or the namespace sends too many.
     - UnavailableError 503: the service is not ready, is stopping, or cannot reach Redis.
 
-The client retries `temporary` errors until its deadline before it raises them.
+The client retries `temporary` errors until its deadline before it raises them. Where nothing
+listens, it retries for a second.
 """
 
 from typing import ClassVar
@@ -19,6 +20,7 @@ from typing import ClassVar
 import httpx
 
 from turnwise.models.errors import TurnwiseError
+from turnwise.service.urls import hide_secrets, show_url
 from turnwise.service.wire.problems import PROBLEM_PREFIX, FieldError, Problem
 
 
@@ -28,11 +30,13 @@ class ClientError(TurnwiseError):
     Attributes:
         temporary: Whether the same call may succeed later.
         undone: Whether the call certainly changed nothing.
+        refused: Whether there was no connection at all, so that a retry soon helps little.
         retry_after: Seconds to wait before a retry, if the service names them.
     """
 
     temporary: bool = False
     undone: bool = False
+    refused: bool = False
     retry_after: float | None = None
 
 
@@ -48,10 +52,13 @@ class UnreachableError(ClientError):
     )
 
     def __init__(self, url: str, error: Exception) -> None:
-        why = str(error).rstrip(".") or type(error).__name__
-        super().__init__(f"{url} cannot be reached: {why}")
+        why = hide_secrets(str(error)).rstrip(".") or type(error).__name__
+        if isinstance(error, httpx.InvalidURL):  # its text may quote a part of a password
+            why = "it is not a valid URL"
+        super().__init__(f"{show_url(url)} cannot be reached: {why}")
         self.temporary = not isinstance(error, self._HOPELESS)
         self.undone = isinstance(error, self._UNSENT + self._HOPELESS)
+        self.refused = isinstance(error, httpx.ConnectError)
 
 
 class UnexpectedAnswerError(ClientError):
@@ -64,7 +71,9 @@ class UnexpectedAnswerError(ClientError):
     _OF_PROXIES = frozenset({429, 502, 503, 504})
 
     def __init__(self, url: str, status: int) -> None:
-        super().__init__(f"{url} answered {status}, but not as Turnwise does: is the URL right?")
+        super().__init__(
+            f"{show_url(url)} answered {status}, but not as Turnwise does: is the URL right?"
+        )
         self.status = status
         self.temporary = status in self._OF_PROXIES
 

@@ -20,6 +20,7 @@ from turnwise.service.encoder.model import REMOTE, TextError
 from turnwise.service.errors import EncoderUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import span, trace_headers
+from turnwise.service.urls import show_url
 from turnwise.service.wire.embeddings import MOST_CHARACTERS
 
 _CONNECT_SECONDS = 1.0
@@ -96,6 +97,7 @@ class RemoteEncoder(StatedEncoder):
         """
         super().__init__(model)
         self._url = url
+        self._place = show_url(url)
         self._timeout = timeout
         self._metrics = metrics
         self._pauses = pauses
@@ -128,17 +130,17 @@ class RemoteEncoder(StatedEncoder):
                 answer = self._embeddings(texts)
                 break
             except (_Wrong, ValueError) as error:
-                raise ModelError(f"remote encoder {self._url}: {error}") from None
+                raise ModelError(f"remote encoder {self._place}: {error}") from None
             except EncoderUnavailable as error:
                 if time.monotonic() >= end:
-                    raise ModelError(f"remote encoder {self._url}: {error}") from None
-                _log.info("waiting for the remote encoder %s: %s", self._url, error)
+                    raise ModelError(f"remote encoder {self._place}: {error}") from None
+                _log.info("waiting for the remote encoder %s: %s", self._place, error)
                 time.sleep(self._start_pause)
         tolerance = TOLERANCE_OF_8_BITS if answer.has_fingerprint else TOLERANCE
         vectors = answer.vectors
         if vectors.shape[1] != self.dimension or self._facts.differs(vectors, tolerance):
             raise ModelError(
-                f"remote encoder {self._url}: its vectors are not those of model '{self.name}'; "
+                f"remote encoder {self._place}: its vectors are not those of model '{self.name}'; "
                 "it has another model, pooling or limit of tokens"
             )
 

@@ -17,6 +17,7 @@ from traceback import format_tb
 from typing import TextIO
 
 from turnwise.service.observe.tracing import trace_id
+from turnwise.service.urls import hide_secrets
 
 request_id: ContextVar[str] = ContextVar("request_id")
 """Id of the HTTP request in this context, for its log lines."""
@@ -141,7 +142,7 @@ class JsonFormatter(_Formatter):
             "exception": self._format_causes(record),
         }
         fields = {name: value for name, value in event.items() if value is not None}
-        return json.dumps(fields, default=str, ensure_ascii=False)
+        return hide_secrets(json.dumps(fields, default=str, ensure_ascii=False))
 
 
 class PlainFormatter(_Formatter):
@@ -152,6 +153,5 @@ class PlainFormatter(_Formatter):
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         loud = record.levelno > logging.INFO
         level = f"{record.levelname.lower()}: " if loud else ""
-        return "\n".join(
-            filter(None, (f"{time}  {level}{record.getMessage()}", self._format_causes(record)))
-        )
+        lines = (f"{time}  {level}{record.getMessage()}", self._format_causes(record))
+        return hide_secrets("\n".join(filter(None, lines)))

@@ -5,6 +5,7 @@ nothing without a provider. `OTEL_*` variables configure the provider and its ex
 """
 
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig
     from opentelemetry.propagators.textmap import TextMapPropagator
 
+_HEADER = re.compile(r"[ \t]*[\w!#$%&'*+.^`|~-]+[ \t]*=[\x20-\x7e\t]*", re.ASCII)
 _LAST_SPANS_SECONDS = 1.0
 """Longest wait for a collector when the service stops."""
 
@@ -207,6 +209,10 @@ def _check_variables() -> None:
     for name, values in supported.items():
         if (value := os.environ.get(name)) and value not in values:
             raise TurnwiseError(f"{name}: '{value}' is not supported; use {' or '.join(values)}")
+    for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+        headers = filter(str.strip, os.environ.get(name, "").split(","))
+        if not all(_HEADER.fullmatch(header) for header in headers):  # the library logs the key
+            raise TurnwiseError(f"{name}: must be NAME=VALUE, percent-encoded, between commas")
 
 
 def _read_propagators(names: str) -> CompositePropagator:

@@ -112,6 +112,19 @@ def test_an_error_does_not_quote_the_value_which_may_be_secret(
     assert "my-own-key" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://:sec/ret@redis:6379/1", "Redis at redis://redis:6379/1"),
+        ("unix://ada:secret@/run/redis.sock", "Redis at unix:///run/redis.sock"),
+    ],
+)
+def test_the_place_of_redis_does_not_name_its_password(url: str, place: str) -> None:
+    settings = read_settings(redis_url=url)
+    assert settings.redis_place == place
+    assert url not in repr(settings)
+
+
 def test_every_setting_has_a_description() -> None:
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
 

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from turnwise.service.urls import hide_secrets
+
 Grade = Literal["ok", "warn", "fail"]
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -56,7 +58,7 @@ def doctor(
     failed = sum(finding.grade == "fail" for finding in findings)
     if as_json:
         found = {"serves": not failed, "checks": [asdict(finding) for finding in findings]}
-        print(json.dumps(found, indent=2))  # noqa: T201 - without colours and line breaks
+        print(hide_secrets(json.dumps(found, indent=2)))  # noqa: T201 - without colours and line breaks
     else:
         console.print(_table(findings))
         summary = f"{failed} of {len(findings)} checks failed"
@@ -69,5 +71,6 @@ def _table(findings: Sequence[Finding]) -> Table:
     table = Table("", "check", "found", "advice", box=SIMPLE_HEAD, highlight=False)
     for finding in findings:
         grade = f"[{_COLOURS[finding.grade]}]{finding.grade}"
-        table.add_row(grade, *map(escape, (finding.subject, finding.found, finding.advice)))
+        texts = (finding.subject, finding.found, finding.advice)
+        table.add_row(grade, *(escape(hide_secrets(text)) for text in texts))
     return table

@@ -15,6 +15,7 @@ from turnwise.service.cli.pool.options import (
     read_settings_of,
 )
 from turnwise.service.cli.progress import UploadProgress
+from turnwise.service.urls import show_url
 
 
 def encode(
@@ -50,7 +51,7 @@ def encode(
         done = asyncio.run(work)
     parts = len(done.manifest.parts)
     typer.echo(
-        f"{out}: {done.encoded} candidates encoded now, "
+        f"{show_url(out)}: {done.encoded} candidates encoded now, "
         f"{parts - done.missing} of {parts} parts are there"
     )
 
@@ -85,4 +86,6 @@ def import_(
     with UploadProgress("loading") as progress:
         work = import_parts(settings, namespace, pool, folder, progress, store=where)
         edited = asyncio.run(work)
-    typer.echo(f"pool {pool}: version {edited.version}, {edited.size} candidates, from {folder}")
+    typer.echo(
+        f"pool {pool}: version {edited.version}, {edited.size} candidates, from {show_url(folder)}"
+    )

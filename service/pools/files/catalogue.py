@@ -27,6 +27,7 @@ from turnwise.models.data import open_text, read_jsonl, read_lines
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.service.pools.candidate import Candidate, sorted_json
 from turnwise.service.pools.files.candidates import read_limited
+from turnwise.service.urls import show_url
 
 PART = 10_000
 """Candidates of a part, which takes some 8 MB with the default model."""
@@ -122,7 +123,7 @@ def url_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (ImportError, ValueError) as error:  # the package of a protocol; an unknown protocol
-        raise TurnwiseError(f"'{url}' cannot be opened: {error}") from None
+        raise TurnwiseError(f"'{show_url(url)}' cannot be opened: {error}") from None
 
 
 def _expand_pattern(pattern: str) -> list[str]:

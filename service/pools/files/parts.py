@@ -23,6 +23,7 @@ from turnwise.service.pools.files.candidates import read_limited
 from turnwise.service.pools.files.catalogue import Catalogue, parse_metadata, url_errors
 from turnwise.service.pools.memory.flat import Float16, are_unit
 from turnwise.service.pools.view import CandidateBatch
+from turnwise.service.urls import show_url
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -105,7 +106,7 @@ class PartsFolder:
         Raises:
             TurnwiseError: No installed package can open the URL.
         """
-        self.url = url
+        self._place = show_url(url)
         with url_errors(url):
             self._system, self._root = fsspec.url_to_fs(url)
 
@@ -120,7 +121,7 @@ class PartsFolder:
             self._write(_MANIFEST, manifest.model_dump_json(indent=1).encode() + b"\n")
         elif (found := self.manifest()) != manifest:
             what = "catalogue" if found.encoded_by == manifest.encoded_by else "model"
-            raise PartsError(f"'{self.url}' has parts of another {what}: name another folder")
+            raise PartsError(f"'{self._place}' has parts of another {what}: name another folder")
 
     def manifest(self) -> PartsManifest:
         """Return the manifest.
@@ -132,11 +133,13 @@ class PartsFolder:
             text = self._system.cat_file(self._path_of(_MANIFEST))
             manifest = PartsManifest.model_validate_json(text)
         except FileNotFoundError:
-            raise PartsError(f"'{self.url}' holds no encoded catalogue: no {_MANIFEST}") from None
+            raise PartsError(
+                f"'{self._place}' holds no encoded catalogue: no {_MANIFEST}"
+            ) from None
         except ValidationError as error:
-            raise PartsError(f"'{self.url}': {_MANIFEST}: {first_error(error)}") from None
+            raise PartsError(f"'{self._place}': {_MANIFEST}: {first_error(error)}") from None
         if manifest.format != FORMAT:
-            raise PartsError(f"'{self.url}': format {manifest.format} is not {FORMAT}")
+            raise PartsError(f"'{self._place}': format {manifest.format} is not {FORMAT}")
         return manifest
 
     def missing(self, manifest: PartsManifest) -> list[Part]:

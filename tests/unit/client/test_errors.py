@@ -45,6 +45,16 @@ def test_every_problem_becomes_an_error_with_all_its_fields(
     assert str(error) == f"{kind.title}: {problem.detail}"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [httpx.ConnectError("http://ada:secret@host"), httpx.InvalidURL("Invalid port: 'secret'")],
+)
+def test_an_error_does_not_show_the_password_of_a_url(error: Exception) -> None:
+    text = str(UnreachableError("http://ada:secret@host:80/turnwise", error))
+    assert text.startswith("http://host:80/turnwise cannot be reached: ")
+    assert "secret" not in text
+
+
 def test_no_status_belongs_to_two_classes() -> None:
     statuses = [n for kind in ProblemError.__subclasses__() for n in kind.statuses]
     assert len(statuses) == len(set(statuses))

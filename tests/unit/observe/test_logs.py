@@ -76,6 +76,13 @@ def test_an_event_is_one_line_of_json() -> None:
     }
 
 
+def test_the_password_of_a_url_is_not_logged() -> None:
+    stream = configured()
+    logging.getLogger("redis").warning("%s does not answer", "redis://:secret@redis:6379")
+    (event,) = events(stream)
+    assert event["message"] == "redis://redis:6379 does not answer"
+
+
 def test_the_requests_id_stands_in_its_lines() -> None:
     stream = configured()
     token = request_id.set("abc")

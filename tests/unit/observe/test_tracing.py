@@ -154,6 +154,13 @@ def test_a_variable_that_cannot_be_obeyed_is_named(
         telemetry(enabled=True)
 
 
+def test_a_key_in_a_malformed_header_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer secret")
+    with pytest.raises(TurnwiseError, match="OTEL_EXPORTER_OTLP_HEADERS") as caught:
+        telemetry(enabled=True)
+    assert "secret" not in str(caught.value)
+
+
 def test_no_spans_are_sent_without_an_exporter(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[TracerProvider] = []
     monkeypatch.setattr(trace, "set_tracer_provider", made.append)

@@ -7,6 +7,8 @@ from turnwise.service.client.errors import ClientError
 
 _FIRST = 0.1
 _MOST = 5.0
+_REFUSED = 1.0
+"""Seconds of retries while no connection is possible: a wrong URL should not take the deadline."""
 
 
 class Attempts:
@@ -28,6 +30,8 @@ class Attempts:
         self._done = 0
         self._end = monotonic() + deadline
         self._failed = 0
+        self._refused_since: float | None = None
+        """When the first of the last attempts in a row found no connection."""
         self.again = False
         """Whether an earlier attempt may have done the work, although it failed."""
 
@@ -54,6 +58,15 @@ class Attempts:
         self._failed += 1
         self.again |= not error.undone
         harmless = self._repeatable or error.undone
-        if not (error.temporary and harmless) or monotonic() + pause >= self._end:
+        if not (error.temporary and harmless) or monotonic() + pause >= self._last_moment(error):
             raise error
         return pause
+
+    def _last_moment(self, error: ClientError) -> float:
+        """Return the time at which no attempt may begin any more after an error."""
+        if not error.refused:
+            self._refused_since = None
+            return self._end
+        if self._refused_since is None:
+            self._refused_since = monotonic()
+        return min(self._end, self._refused_since + _REFUSED)

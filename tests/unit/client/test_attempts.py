@@ -17,10 +17,16 @@ class Clock:
 
 class FailedError(ClientError):
     def __init__(
-        self, *, temporary: bool = True, undone: bool = False, retry_after: float | None = None
+        self,
+        *,
+        temporary: bool = True,
+        undone: bool = False,
+        refused: bool = False,
+        retry_after: float | None = None,
     ) -> None:
         self.temporary = temporary
         self.undone = undone
+        self.refused = refused
         self.retry_after = retry_after
 
 
@@ -68,6 +74,21 @@ def test_nothing_begins_after_the_deadline(clock: Clock) -> None:
     with pytest.raises(FailedError) as caught:
         call.pause(error)
     assert caught.value is error
+
+
+def test_a_refused_connection_is_retried_for_a_second(clock: Clock) -> None:
+    call = attempts()
+    refused = FailedError(undone=True, refused=True)
+    call.pause(refused)
+    clock.now = 0.7
+    call.pause(refused)
+    clock.now = 0.9
+    call.pause(FailedError())  # somebody listens, so the second begins again
+    clock.now = 1.1
+    call.pause(refused)
+    clock.now = 2.1
+    with pytest.raises(FailedError):
+        call.pause(refused)
 
 
 def test_an_attempt_has_no_more_time_than_is_left(clock: Clock) -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -212,7 +211,6 @@ def test_while_the_tier_is_away_nothing_is_lost_and_it_comes_back(
     live.fill()
     live.turn("s", "user", "Hello")
     encoder.stop()
-    begin = time.monotonic()
     for number in range(5):
         refused = say(live, f"Anyone {number}?")
         assert problem(refused) == (503, "encoder-unavailable")
@@ -220,7 +218,6 @@ def test_while_the_tier_is_away_nothing_is_lost_and_it_comes_back(
     items = [{"id": "new", "text": "A new reply."}]
     upload = live.http.put("/pools/default/candidates", json=items)
     assert problem(upload) == (503, "encoder-unavailable")
-    assert time.monotonic() - begin < live.services.settings.request_timeout
     assert not live.ready
     assert live.http.get("/livez").is_success
     assert live.get("/sessions/s")["turns"] == 1

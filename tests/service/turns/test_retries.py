@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from tests.support.messages import problem
 from tests.support.redis_server import RedisServer
 from tests.support.service import Launch, Live
+from turnwise.service.selection.deadline import deadline
 from turnwise.service.sessions.store import SessionStore
+from turnwise.service.use_cases import turn
 
 
 def test_a_retry_gets_the_first_answer_and_changes_nothing(live: Live) -> None:
@@ -47,20 +51,27 @@ def test_a_key_may_come_again_after_its_turn_was_taken_back(live: Live) -> None:
 
 
 def test_a_turn_that_is_being_written_is_not_broken_off_by_its_deadline(
-    launch: Launch, monkeypatch: pytest.MonkeyPatch
+    live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live = launch(request_timeout=1.5)
-    live.fill()
-    live.ok(live.try_turn())  # what is slow the first time
+    limits: list[asyncio.Timeout] = []
     commit = SessionStore.commit
 
-    async def slowly(sessions: SessionStore, *args: Any) -> bool:  # noqa: ANN401 - passed on
+    @asynccontextmanager
+    async def noted(seconds: float) -> AsyncIterator[asyncio.Timeout]:
+        async with deadline(seconds) as limit:
+            limits.append(limit)
+            yield limit
+
+    async def commit_late(sessions: SessionStore, *args: Any) -> bool:  # noqa: ANN401 - passed on
         landed = await commit(sessions, *args)
-        await asyncio.sleep(1.6)
+        if limits[-1].when() is not None:  # it still applies: let it be over
+            limits[-1].reschedule(0.0)
+        await asyncio.sleep(0.01)
         return landed
 
-    monkeypatch.setattr(SessionStore, "commit", slowly)
-    assert live.ok(live.try_turn())["turn"] == 2
+    monkeypatch.setattr(turn, "deadline", noted)
+    monkeypatch.setattr(SessionStore, "commit", commit_late)
+    assert live.ok(live.try_turn())["turn"] == 1
 
 
 def test_a_retry_gets_the_answer_of_another_release(

@@ -20,6 +20,7 @@ SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 
 def test_every_recipe_module_and_page_that_is_named_exists() -> None:
     names = r"\b(?:tests|models|service|benchmarks|research|docs)/[\w/]+(?:\.py|\.toml|\.md|/)"
+    names += r"|(?<=`)(?:docker|k8s|models|examples)/[\w./-]+(?=`)"
     paths = re.findall(names, "\n".join([README, *PAGES]))
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -1,17 +1,13 @@
 """Every benchmark runs at its toy size, with a tiny model, and writes a record."""
 
-import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -65,32 +61,3 @@ def test_a_toy_run_writes_rows_and_what_they_were_measured_with(
     assert {"date", "commit", "processor", "cores", "load", "model"} <= run.keys()
     assert {"python", "torch", "onnxruntime", "faiss", "redis", "turnwise"} == set(run["versions"])
     assert run["rows"]
-
-
-def test_the_turns_of_all_sessions_together_are_those_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
-    gpu = importlib.import_module("benchmarks.gpu")
-    sent: list[int] = []
-
-    async def many_clients(_port: int, sessions: int, turns: int, _seed: int) -> Load:
-        sent.append(sessions * turns)
-        return Load()
-
-    monkeypatch.setattr(gpu, "many_clients", many_clients)
-    monkeypatch.setattr(gpu, "both", lambda _: nullcontext({"a": SimpleNamespace(port=1)}))
-    gpu.turns(Namespace(pool=None, sessions=[1, 32], turns=320), gpu.Rows())
-    assert sent == [320, 320]
-
-
-@dataclass
-class Load:
-    """Figures of no service."""
-
-
-def test_turns_arrive_when_they_were_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
-    overload = importlib.import_module("benchmarks.overload")
-    outcome = overload.Outcome(1.0, 100.0, 2.0, [(0.0, 1.0)] * 3, refused=2, failed=1)
-    assert outcome.arriving == 3

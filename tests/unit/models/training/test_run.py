@@ -10,14 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
-from sentence_transformers import SentenceTransformer
 
 from tests.unit.models.conftest import Folder
 from tests.unit.models.training.conftest import write_dialogues
 from turnwise.models.card import reranker_kind
-from turnwise.models.encoder import torch as encoder_module
-from turnwise.models.encoder.torch import UtteranceEncoder, encode_texts
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.confidence import Answers
 from turnwise.models.roles import EncoderKind
@@ -303,40 +300,7 @@ objectives = { c3l = 1.0 }
     assert [row.split(" | ")[0] for row in table[2:]] == ["| ccl", "| c3l"]
 
 
-def test_an_ablation_shows_the_validation_of_the_model_that_is_kept(tmp_path: Path) -> None:
-    """The later one of two equal models is kept; figures of single files are left out."""
-    curves = tmp_path / "curves.csv"
-    steps = [(2, 0.7, 30), (4, 0.5, 20), (6, 0.5, 10), (8, 0.6, 5)]
-    curves.write_text(
-        "step,name,value\n2,loss/ccl,0.1\n"
-        + "".join(
-            f"{step},validation/relative_rank,{relative}\n{step},validation/average_rank,{rank}\n"
-            f"{step},validation/desk.jsonl/average_rank,1\n"
-            for step, relative, rank in steps
-        )
-    )
-    chosen = runpy.run_path(str(RESEARCH / "ablations.py"))["chosen"]
-    assert chosen(curves) == {"average_rank": 10}
-
-
 @pytest.mark.parametrize(("recipe", "count"), [("c3l", 11), ("ioi", 10)])
 def test_the_variants_of_the_studies_can_be_read(recipe: str, count: int) -> None:
     read = runpy.run_path(str(RESEARCH / "ablations.py"))["variants"]
     assert len(read(RESEARCH / f"{recipe}.toml", Path("out"))) == count
-
-
-def test_the_passes_of_an_epoch_are_timed_in_one_precision(
-    corpora: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used: list[torch.dtype] = []
-
-    def noted(model: SentenceTransformer, texts: list[str], dtype: torch.dtype) -> torch.Tensor:
-        used.append(dtype)
-        return encode_texts(model, texts, dtype)
-
-    monkeypatch.setattr(encoder_module, "encode_texts", noted)
-    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
-    command = ["", "--data", str(corpora / "desk/train.jsonl"), "--base", str(plain)]
-    monkeypatch.setattr(sys, "argv", [*command, "--sample", "1"])
-    runpy.run_path(str(RESEARCH / "training_passes.py"), run_name="__main__")
-    assert set(used) == {torch.float32}

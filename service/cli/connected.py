@@ -13,7 +13,7 @@ LOCAL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(envvar="TURNWISE_URL", help="URL of the service.")]
 Key = Annotated[str | None, typer.Option(envvar="TURNWISE_KEY", help="API key.")]
 
-_FIRST_ANSWER = 2.0
+FIRST_ANSWER = 2.0
 """Deadline of the first call, in seconds: short, because a person waits at a terminal."""
 
 
@@ -27,7 +27,7 @@ def connected(url: str, key: str | None, namespace: str | None = None) -> Iterat
     from turnwise.service.client import AccessError, Client, UnreachableError  # noqa: PLC0415
 
     try:
-        with Client(url, key=key, deadline=_FIRST_ANSWER) as client:
+        with Client(url, key=key, deadline=FIRST_ANSWER) as client:
             client.version()
         with Client(url, key=key, namespace=namespace) as client:
             yield client

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from turnwise.service.errors import NotEnoughMemory
 
-_SPARE = 64 << 20
+SPARE = 64 << 20
 """Bytes that stay free for everything that does not ask, such as turns."""
 
 MEMINFO = Path("/proc/meminfo")
@@ -64,7 +64,7 @@ class Memory:
     def free(self) -> float:
         """Bytes that are neither in use nor promised; infinity if unknown."""
         promised = sum(admission.unused for admission in self._admissions)
-        return available_memory() - promised - _SPARE
+        return available_memory() - promised - SPARE
 
     @contextmanager
     def admitted(self, needed: int, work: str) -> Iterator[Admission]:

@@ -280,7 +280,7 @@ async def test_nothing_else_may_be_larger(
 async def test_an_upload_that_does_not_fit_into_memory_is_rejected_with_the_sizes(
     client: httpx.AsyncClient, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(free_memory, "available_memory", lambda: float(free_memory._SPARE))
+    monkeypatch.setattr(free_memory, "available_memory", lambda: float(free_memory.SPARE))
     for body, kind in (
         (lines_of(*CANDIDATES), NDJSON),
         (b"[]", {"Content-Type": "application/json"}),

@@ -33,7 +33,7 @@ Free = Callable[[float], None]
 def free(monkeypatch: pytest.MonkeyPatch) -> Free:
     """Sets the bytes of memory that work may take."""
     return lambda left: monkeypatch.setattr(
-        free_memory, "available_memory", lambda: free_memory._SPARE + left
+        free_memory, "available_memory", lambda: free_memory.SPARE + left
     )
 
 

@@ -8,16 +8,6 @@ CONTEXT = posts(DIALOGUE)
 GOALS = [("bot", "I have booked it for you."), ("user", "Perfect, thank you!")]
 
 
-def test_without_goals_it_is_the_next_utterance_score(live: Live, oracle: Oracle) -> None:
-    answer = live.post("/rank", context=CONTEXT, candidates=REPLIES, aggregation="mean")
-    naive = {text: oracle.score(DIALOGUE, text) for text in REPLIES}
-    assert scores(answer) == pytest.approx(naive, abs=1e-3)
-    assert scores(answer) == scores(answer, "fit")
-    ordered = [item["score"] for item in answer["ranking"]]
-    assert ordered == sorted(ordered, reverse=True)
-    assert [REPLIES[item["index"]] for item in answer["ranking"]] == list(scores(answer))
-
-
 def test_max_sim_and_last_rows(live: Live, oracle: Oracle) -> None:
     pairs = live.post("/rank", context=CONTEXT, candidates=REPLIES, aggregation="max_sim")
     naive = {text: oracle.max_sim(DIALOGUE, text) for text in REPLIES}
@@ -25,6 +15,9 @@ def test_max_sim_and_last_rows(live: Live, oracle: Oracle) -> None:
     newest = live.post("/rank", context=CONTEXT, candidates=REPLIES, last_rows=1)
     naive = {text: oracle.score(DIALOGUE, text, 1) for text in REPLIES}
     assert scores(newest) == pytest.approx(naive, abs=1e-3)
+    assert scores(newest) == scores(newest, "fit")
+    assert [*scores(newest).values()] == sorted(scores(newest).values(), reverse=True)
+    assert [REPLIES[item["index"]] for item in newest["ranking"]] == [*scores(newest)]
 
 
 @with_and_without_heads

@@ -62,16 +62,14 @@ def test_the_folder_may_have_a_long_name(tmp_path: Path) -> None:
     assert (server.folder / "appendonlydir").is_dir()
 
 
-def test_nothing_stays_behind_after_a_stop(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
-        pass
+@pytest.mark.parametrize(
+    ("fault", "seconds"), [(0, 10.0), (signal.SIGKILL, 10.0), (signal.SIGSTOP, 0.05)]
+)
+def test_nothing_stays_behind_after_a_stop(tmp_path: Path, fault: int, seconds: float) -> None:
+    """The server runs, has died, or does not stop by itself."""
+    with running(tmp_path, stop_seconds=seconds) as server:
+        os.kill(server.pid, fault)
     assert gone(server.pid)
-    assert not Path(server.url.removeprefix("unix://")).parent.exists()
-
-
-def test_a_server_that_died_can_be_stopped(tmp_path: Path) -> None:
-    with running(tmp_path) as server:
-        os.kill(server.pid, signal.SIGKILL)
     assert not Path(server.url.removeprefix("unix://")).parent.exists()
 
 
@@ -103,13 +101,6 @@ def test_a_server_that_cannot_start_again_is_tried_until_it_can(
         (tmp_path / "moved").rename(parts)
         eventually(lambda: "runs again" in caplog.text)
     assert len(caplog.records) == 3
-
-
-def test_a_server_that_does_not_stop_is_killed(tmp_path: Path) -> None:
-    with running(tmp_path, stop_seconds=0.05) as server:
-        os.kill(server.pid, signal.SIGSTOP)
-    assert gone(server.pid)
-    assert not Path(server.url.removeprefix("unix://")).parent.exists()
 
 
 def test_a_start_that_is_broken_off_leaves_no_server(

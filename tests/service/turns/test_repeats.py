@@ -55,13 +55,6 @@ def test_an_undone_reply_is_offered_again(live: Live) -> None:
     assert SAID in offered(live, "s")
 
 
-def test_many_copies_of_a_said_reply_hide_no_other(live: Live) -> None:
-    live.fill([*REPLIES, *[SAID] * 40])
-    live.say("s", [("user", "Hello"), ("bot", SAID)])
-    assert len(offered(live, "s", top_k=3)) == 3
-    assert sorted(offered(live, "s")) == sorted({*REPLIES} - {SAID})
-
-
 def test_near_leaves_out_what_is_close_to_a_reply(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,9 @@ Command = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def defaults(
-    tiny_encoder_folder: Callable[[EncoderKind], Path], data_folder: Path
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+    data_folder: Path,
+    served_encoder: UtteranceEncoder,  # noqa: ARG001 - exported, so that no service does it
 ) -> dict[str, object]:
     """Settings of the tests' services."""
     model = str(tiny_encoder_folder(EncoderKind.TRIPLE))

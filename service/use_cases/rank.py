@@ -263,8 +263,7 @@ class Ranking:
         weights = np.array([goal.weight for goal in request.goals])
         scores: Float64 = goals @ weights if request.goals else np.zeros(len(candidates.texts))
         if fit is not None:
-            weight = request.fit_weight if request.goals else 1.0
-            scores = scores + weight * fit.scores
+            scores = scores + request.weight_of_fit * fit.scores
         thresholds = np.array([avoided.threshold for avoided in request.avoid])
         return _Judged(request, candidates, fit, goals, avoid, avoid >= thresholds, scores)
 

@@ -26,6 +26,9 @@ from turnwise.service.wire.fields import (
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import Matched, PoolVersion
 
+FIT_WEIGHT_OF_POOL = 0.5
+"""Most candidates of a pool fit badly, and toward a goal alone one of these may be first."""
+
 
 class GivenCandidate(Value):
     """A candidate that the request gives."""
@@ -111,8 +114,9 @@ class RankRequest(OptionalContext, Aggregated):
     """How much candidates of the pool must differ from each other, as for a turn."""
     goals: list[Goal] = Field(default=[], max_length=MAX_GOALS)
     avoid: list[Avoided] = Field(default=[], max_length=MAX_GOALS)
-    fit_weight: Weight = 0.0
-    """With goals: weight of the next-utterance score, which is added to the reachability."""
+    fit_weight: Weight | None = None
+    """With goals: weight of the next-utterance score, which is added to the reachability. By
+    default 0.5 for a pool, and 0 for `candidates`."""
     rerank: RerankerName | None = None
     """The re-ranker that gives the next-utterance scores, instead of the encoder."""
     top_k: TopK | None = None
@@ -131,7 +135,16 @@ class RankRequest(OptionalContext, Aggregated):
     @property
     def wants_fit(self) -> bool:
         """Whether the answer depends on next-utterance scores."""
-        return self.explain or self.fit_weight != 0 or not self.goals
+        return self.explain or self.weight_of_fit != 0
+
+    @property
+    def weight_of_fit(self) -> float:
+        """Weight of the next-utterance score."""
+        if not self.goals:
+            return 1.0
+        if self.fit_weight is not None:
+            return self.fit_weight
+        return FIT_WEIGHT_OF_POOL if self.pool else 0.0
 
 
 class Ranked(Value):

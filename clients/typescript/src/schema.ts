@@ -893,10 +893,10 @@ export interface components {
             explain?: boolean;
             /**
              * Fit Weight
-             * @description With goals: weight of the next-utterance score, which is added to the reachability.
-             * @default 0
+             * @description With goals: weight of the next-utterance score, which is added to the reachability. By
+             *     default 0.5 for a pool, and 0 for `candidates`.
              */
-            fit_weight?: number;
+            fit_weight?: number | null;
             /**
              * Goals
              * @default []

@@ -58,6 +58,17 @@ def test_goals_are_equation_4_weighted_plus_fit(live: Live, oracle: Oracle) -> N
         assert item["score"] == pytest.approx(total, abs=1e-3)
 
 
+@pytest.mark.parametrize(("source", "weight"), [("pool", 0.5), ("candidates", 0.0)])
+def test_the_fit_counts_for_half_in_a_pool_unless_the_request_says_otherwise(
+    live: Live, source: str, weight: float
+) -> None:
+    given = {"pool": "default"} if source == "pool" else {"candidates": REPLIES}
+    request = {"context": CONTEXT, **given, "goals": [{"text": GOALS[0][1]}]}
+    assert scores(live.post("/rank", **request)) == pytest.approx(
+        scores(live.post("/rank", **request, fit_weight=weight))
+    )
+
+
 @pytest.mark.parametrize("aggregation", ["last_rows", "max_sim"])
 def test_an_explanation_adds_up_to_the_fit(live: Live, aggregation: str) -> None:
     request = {"context": CONTEXT, "aggregation": aggregation, "explain": True}

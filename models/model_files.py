@@ -1,6 +1,7 @@
 """Checks of a model's files before a library reads them, and the errors of those libraries."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -28,9 +29,16 @@ _PICKLES = tuple(
     for folder in ("", "*/", "*/*/")  # the modules of sentence-transformers
     for name in ("pytorch_model", "adapter_model")
 )
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _HUB_SECONDS = 5.0
 """Time that the hub has to answer. Its library tries for minutes."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def check_place(name: str | Path, where: str | Path) -> None:
+    """Raise ModelError if a model is at a path that does not exist, which no hub can have."""
+    if not Path(where).is_dir() and not _HUB_NAME.fullmatch(str(where)):
+        raise ModelError(f"model '{name}': there is no folder '{where}'")
 
 
 def check_weights(name: str | Path, folder: str | Path) -> None:
@@ -38,12 +46,13 @@ def check_weights(name: str | Path, folder: str | Path) -> None:
 
     Args:
         name: The model, for error messages.
-        folder: The folder of the model; anything else, such as a hub name, is not checked.
+        folder: The folder of the model, or a hub name, of which nothing is checked.
 
     Raises:
-        ModelError: A file is only a pointer of Git LFS, or weights exist only as a pickle, which
-            could run code.
+        ModelError: There is no such folder, a file is only a pointer of Git LFS, or weights exist
+            only as a pickle, which could run code.
     """
+    check_place(name, folder)
     folder = Path(folder)
     for file in (file for pattern in _LARGE_FILES for file in folder.glob(pattern)):
         with file.open("rb") as opened:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from redis.asyncio import Redis
 
+from turnwise.models.card import locate_model
 from turnwise.models.cores import has_gpu
 from turnwise.models.extras import require
+from turnwise.models.model_files import check_place
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.encoder.queue import EncoderQueue
@@ -197,6 +199,7 @@ def load_encoder(settings: Settings, model: str | Path) -> Encoder:
         ModelError: The model cannot be loaded.
         TurnwiseError: It needs torch, which is not installed.
     """
+    check_place(model, locate_model(model))
     from turnwise.models.encoder.onnx import OnnxEncoder, has_graph  # noqa: PLC0415 - not if remote
 
     if has_graph(model) and (settings.device == "cpu" or not (settings.device or has_gpu())):

@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.extras import EXTRAS
+from turnwise.models.extras import EXTRAS, install_line
 from turnwise.service.cli.chat import chat
 from turnwise.service.cli.doctor import doctor
 from turnwise.service.cli.journal import journal
@@ -93,7 +93,7 @@ def _report_missing_extra(error: ModuleNotFoundError) -> NoReturn:
     extra = _EXTRAS[command]
     if extra == "server" and error.name in EXTRAS["encoder"]:  # a model of the settings needs it
         extra = "encoder"
-    _fail(f"turnwise {command} needs the extra '{extra}': pip install 'turnwise[{extra}]'")
+    _fail(f"turnwise {command} needs the extra '{extra}': {install_line(extra)}")
 
 
 def _fail(message: str) -> NoReturn:

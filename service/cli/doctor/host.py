@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from turnwise.models.cores import has_gpu, usable_cores
 from turnwise.models.errors import DataError
+from turnwise.models.extras import install_line
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.options import find_nearest, is_writable
@@ -54,7 +55,7 @@ def examine_device(device: str) -> Finding:
         advice = "set TURNWISE_DEVICE=cuda, or unset it"
         return Finding("device", "warn", "cpu, although there is a GPU", advice)
     if device == "cpu" and shutil.which("nvidia-smi"):
-        advice = "pip install 'turnwise[encoder]'"
+        advice = install_line("encoder")
         return Finding("device", "warn", "cpu: torch, which would use the GPU, is missing", advice)
     return Finding("device", "ok", device)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from turnwise.models.arrays import Float32
+from turnwise.models.extras import install_line
 from turnwise.service.errors import ServiceError, StoreUnavailable
 from turnwise.service.observe.metrics import Metrics, StoreOperation
 from turnwise.service.observe.tracing import exemplar, span
@@ -24,9 +25,6 @@ _PROBE_SECONDS = 1.0
 """Time that a store has to answer."""
 SCANNED = 1000
 """Candidates of a batch that is scanned or written: 1.6 MB with the default model."""
-
-_INSTALLED_BY = {"milvus": "turnwise[milvus]", "qdrant": "qdrant-client"}
-"""The requirement that installs the client of each engine."""
 
 _log = logging.getLogger("turnwise.pools")
 
@@ -132,9 +130,9 @@ def connect_store(url: str, metrics: Metrics) -> CandidateStore:
 
         return Qdrant.at(parts, metrics)
     except ModuleNotFoundError as error:
+        line = install_line("milvus") if engine == "milvus" else "pip install qdrant-client"
         raise SettingsError(
-            f"TURNWISE_STORE_URL names {engine}, but the package '{error.name}' is missing: "
-            f"pip install '{_INSTALLED_BY[engine]}'"
+            f"TURNWISE_STORE_URL names {engine}, but the package '{error.name}' is missing: {line}"
         ) from None
 
 

@@ -1,10 +1,21 @@
+import sys
 from typing import Any
 
 import pytest
 
 from turnwise.models import DEFAULT_MODEL
+from turnwise.models.errors import ModelError
 from turnwise.service.app import components
 from turnwise.service.settings import Settings
+
+
+@pytest.mark.parametrize("model", ["/nope", "./nope", "runs/mine/model"])
+def test_a_folder_that_does_not_exist_is_no_reason_to_install_torch(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModelError, match=f"model '{model}': there is no folder '{model}'"):
+        components.load_encoder(Settings(), model)
 
 
 @pytest.mark.parametrize(

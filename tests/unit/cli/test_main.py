@@ -9,6 +9,7 @@ from packaging.requirements import Requirement
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from turnwise.models.extras import install_line
 from turnwise.service.cli import main as cli
 from turnwise.service.cli.main import app, main
 
@@ -116,7 +117,7 @@ def test_a_command_that_lacks_a_package_names_an_extra_that_brings_it(
         lack(module, f"{command} train.toml")
     line = capsys.readouterr().err
     extra = line.rpartition("[")[2].partition("]")[0]
-    said = f"turnwise {command} needs the extra '{extra}': pip install 'turnwise[{extra}]'"
+    said = f"turnwise {command} needs the extra '{extra}': {install_line(extra)}"
     assert line == f"error: {said}\n"
     assert module in brought(extra)
 

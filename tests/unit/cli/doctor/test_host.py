@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from turnwise.models.extras import install_line
 from turnwise.service.cli.doctor import Finding, host
 from turnwise.service.cli.doctor.host import examine_device, examine_port, examine_settings
 from turnwise.service.settings import Settings
@@ -99,7 +100,7 @@ def test_more_threads_than_cores() -> None:
         ("cuda", True, True, "ok", ""),
         ("cpu", False, False, "ok", ""),
         ("cpu", True, True, "warn", "set TURNWISE_DEVICE=cuda, or unset it"),
-        ("cpu", False, True, "warn", "pip install 'turnwise[encoder]'"),
+        ("cpu", False, True, "warn", install_line("encoder")),
     ],
 )
 def test_a_gpu_that_the_model_does_not_use_is_a_warning(

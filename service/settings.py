@@ -150,7 +150,10 @@ class Settings(Limits):
     """Folder of a trained pairwise model, for pools with `"encoder": "pairwise"`."""
     reranker: Path | None = None
     """Folder of a trained IoI network, for requests with `"rerank": "ioi"`, or of a cross-encoder,
-    for `"cross_encoder"`."""
+    for `"cross_encoder"`; by default that is the model's own re-ranker, if it has one."""
+    own_reranker: bool = True
+    """Whether the model's own re-ranker is loaded, if it has one: turns with `"rerank": "auto"` use
+    it where the first candidate is not sure."""
     fallback_url: str | None = None
     """A service with OpenAI's chat API, such as `https://host/v1`. It answers chat completions
     where the pool has no reply; by default nobody does."""

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 from turnwise.models.arrays import Float32
-from turnwise.models.card import locate_model, model_name
+from turnwise.models.card import OWN_RERANKER, locate_model, model_name
 from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, TOKENIZER, OnnxForward
 from turnwise.models.errors import ModelError
@@ -24,8 +24,6 @@ from turnwise.models.model_files import check_weights
 from turnwise.models.rerankers.cascade import CONFIG
 from turnwise.models.rerankers.pairs import SPEAKERS, Pair, PairReranker, PairTokens, cut_pair
 
-FOLDER = "reranker"
-"""The folder of a model's own re-ranker, inside the model's folder."""
 WEIGHTS = "model.safetensors"
 WORD_VECTORS = "embeddings.word_embeddings.weight"
 """The name of the word vectors in the model's file of weights."""
@@ -65,7 +63,7 @@ class OwnReranker(PairReranker):
             ModelError: A file cannot be read, or the graph computes something else.
         """
         whole = Path(locate_model(model))
-        folder = whole / FOLDER
+        folder = whole / OWN_RERANKER
         check_weights(model, whole)
         in_8_bits = multiplies_bytes() and (folder / EIGHT_BITS_FILE).exists()
         file = folder / (EIGHT_BITS_FILE if in_8_bits else FILE)
@@ -84,13 +82,13 @@ class OwnReranker(PairReranker):
             super().__init__(marked=all(token in vocabulary for token in SPEAKERS))
             difference = abs(float(self.forward(self.tokenize([facts.probe]))[0, 0]) - facts.logit)
         except Exception as error:  # the libraries raise plain exceptions
-            what = f"{FOLDER}/{file.name} cannot be used: {error}"
+            what = f"{OWN_RERANKER}/{file.name} cannot be used: {error}"
             raise ModelError(f"model '{model}': {what}") from error
         tolerance = _TOLERANCE_OF_8_BITS if in_8_bits else _TOLERANCE
         if not difference <= tolerance:
             raise ModelError(
-                f"model '{model}': {FOLDER}/{file.name} computes something else than its {CONFIG} "
-                "states: it is the re-ranker of another model, or damaged"
+                f"model '{model}': {OWN_RERANKER}/{file.name} computes something else than its "
+                f"{CONFIG} states: it is the re-ranker of another model, or damaged"
             )
 
     @property
@@ -106,11 +104,6 @@ class OwnReranker(PairReranker):
     def forward(self, tokens: list[PairTokens]) -> Float32:
         """Return the logits (n, 1) of n pairs, as one padded batch."""
         return self._forward([pair.ids for pair in tokens], [pair.types for pair in tokens])
-
-
-def has_own_reranker(model: str | Path) -> bool:
-    """Return whether a model is a folder with a re-ranker."""
-    return Path(locate_model(model), FOLDER, FILE).is_file()
 
 
 def read_facts(folder: Path) -> Facts:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
+from turnwise.models.card import OWN_RERANKER
 from turnwise.models.encoder import eight_bits
 from turnwise.models.encoder.eight_bits_file import restore, store_in_8_bits
 from turnwise.models.encoder.eight_bits_graph import SCALES_FILE, Arrays
@@ -21,7 +22,7 @@ from turnwise.models.encoder.onnx import TOKENIZER
 from turnwise.models.errors import ModelError
 from turnwise.models.files import replace_folder
 from turnwise.models.rerankers.cascade import CONFIG, Cascade
-from turnwise.models.rerankers.own import FOLDER, WEIGHTS, WORD_VECTORS, Facts, read_facts
+from turnwise.models.rerankers.own import WEIGHTS, WORD_VECTORS, Facts, read_facts
 from turnwise.models.rerankers.pairs import Pair, PairTokens, cut_pair
 
 _FARTHEST = 1e-3
@@ -56,7 +57,7 @@ def pack(trained: Path, model: Path, cascade: Cascade, samples: Sequence[Pair]) 
     _fill(network, stored, words)
     facts = Facts(limit, samples[0], graph.score(tokens[0]))
     config = network.config.to_dict() | asdict(facts) | {"cascade": asdict(cascade)}
-    with replace_folder(model / FOLDER) as fresh:
+    with replace_folder(model / OWN_RERANKER) as fresh:
         save_file(stored, fresh / WEIGHTS)
         export_graph(graph, fresh, max_tokens=limit, typed=True, shared=model / WEIGHTS)
         (fresh / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -73,7 +74,7 @@ def unpack(model: Path, folder: Path) -> None:
         ModelError: The re-ranker cannot be read.
         OSError: The folder cannot be written.
     """
-    packed = model / FOLDER
+    packed = model / OWN_RERANKER
     config = AutoConfig.from_pretrained(packed)
     network = AutoModelForSequenceClassification.from_config(config)  # type: ignore[no-untyped-call]
     _fill(network, load_file(packed / WEIGHTS), _read_word_vectors(model))

@@ -202,9 +202,14 @@ def load_encoder(settings: Settings, model: str | Path) -> Encoder:
     check_place(model, locate_model(model))
     from turnwise.models.encoder.onnx import OnnxEncoder, has_graph  # noqa: PLC0415 - not if remote
 
-    if has_graph(model) and (settings.device == "cpu" or not (settings.device or has_gpu())):
+    if has_graph(model) and runs_on_cpu(settings):
         return OnnxEncoder(model)
     return load_in_torch(settings, model)
+
+
+def runs_on_cpu(settings: Settings) -> bool:
+    """Return whether the settings name the CPU, or no device where there is no GPU."""
+    return settings.device == "cpu" or not (settings.device or has_gpu())
 
 
 def load_in_torch(settings: Settings, model: str | Path) -> "UtteranceEncoder":

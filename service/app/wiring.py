@@ -6,15 +6,19 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from turnwise.models.card import OWN_RERANKER, has_own_reranker, locate_model, model_name
+from turnwise.models.rerankers.cascade import Cascade, read_cascade
+from turnwise.models.rerankers.pairs import PairReranker
 from turnwise.service.api import create_api
 from turnwise.service.api.access.admission import Admission
 from turnwise.service.api.access.keys import NAMESPACE, ApiKeys
 from turnwise.service.api.services import Services, once_a_second
-from turnwise.service.app.components import Components, running_components
+from turnwise.service.app.components import Components, running_components, runs_on_cpu
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.fallback import FallbackService
 from turnwise.service.journal import Hook, Journal, load_hook
@@ -87,6 +91,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         await components.followed_pools.start([PoolKey(NAMESPACE, DEFAULT_POOL)])
         reranking = Reranking(
             await asyncio.to_thread(load_reranker, settings),
+            await asyncio.to_thread(load_own_reranker, settings),
             components.queues[0],
             metrics,
             short_list=SHORT_LIST,
@@ -156,6 +161,37 @@ def make_fallback(settings: Settings, redact: Hook | None) -> FallbackService | 
         timeout=settings.fallback_timeout,
         redact=redact,
     )
+
+
+def load_own_reranker(settings: Settings) -> tuple[PairReranker, Cascade] | None:
+    """Return the model's own re-ranker and its cascade, if the settings want it and there is one.
+
+    It runs in torch on a GPU, and without torch on a CPU.
+
+    Raises:
+        ModelError: Its files cannot be read.
+    """
+    model = settings.model
+    if not settings.own_reranker or not has_own_reranker(model):
+        return None
+    folder = Path(locate_model(model))
+    from turnwise.models.rerankers.own import OwnReranker  # noqa: PLC0415 - loads ONNX Runtime
+
+    reranker: PairReranker
+    if settings.encoder_url or runs_on_cpu(settings):
+        reranker = OwnReranker(model)
+    else:
+        from turnwise.models.rerankers.cross_encoder import CrossEncoder  # noqa: PLC0415
+        from turnwise.models.rerankers.pack import unpack  # noqa: PLC0415
+
+        with TemporaryDirectory() as scratch:
+            unpack(folder, Path(scratch, "unpacked"))
+            cache = settings.data_dir / "models"
+            reranker = CrossEncoder.for_serving(
+                Path(scratch, "unpacked"), device=settings.device, cache=cache
+            )
+    _log.info("re-ranker of model %s loaded: %s", model_name(model), reranker.runtime)
+    return reranker, read_cascade(folder / OWN_RERANKER)
 
 
 class _UseCases:

@@ -13,7 +13,7 @@ from turnwise.service.wire.fields import (
     EncoderName,
     GivenTurn,
     Repeat,
-    RerankerName,
+    Rerank,
     StoreName,
     Wordings,
 )
@@ -58,7 +58,7 @@ class TurnOptions(AggregationOptions, total=False):
     candidate: str
     pool: str
     top_k: int
-    rerank: RerankerName
+    rerank: Rerank | None
     where: Where
     repeat: Repeat
     wordings: Wordings
@@ -106,7 +106,7 @@ class RankOptions(AggregationOptions, total=False):
     goals: Sequence[Goal]
     avoid: Sequence[Avoided]
     fit_weight: float
-    rerank: RerankerName
+    rerank: Rerank | None
     top_k: int
     explain: bool
 

@@ -32,11 +32,13 @@ class Priority(IntEnum):
     """An utterance that a client waits for."""
     LIST = 1
     """Candidates and goals that a client waits for."""
-    RERANK = 2
-    """Pairs of a context and a candidate, for the cross-encoder; a client waits for them."""
-    IDLE = 3
+    CASCADE = 2
+    """Pairs of a context and a candidate, for the model's own re-ranker: a few for a turn."""
+    RERANK = 3
+    """Such pairs for the re-ranker that a request names: its whole short list."""
+    IDLE = 4
     """Texts that the next turn will need."""
-    BULK = 4
+    BULK = 5
     """Uploads. They need no limit, since an upload waits for each part before it sends the next."""
 
     @property
@@ -48,6 +50,7 @@ class Priority(IntEnum):
 _LANES: dict[Priority, Lane] = {
     Priority.TURN: "critical",
     Priority.LIST: "critical",
+    Priority.CASCADE: "rerank",
     Priority.RERANK: "rerank",
     Priority.IDLE: "idle",
     Priority.BULK: "bulk",

@@ -87,7 +87,9 @@ class EncoderQueue:
         self._metrics = metrics
         self._limit = limit
         self._max_wait = max_wait
-        self._paces = dict.fromkeys(Priority, _Pace()) | {Priority.RERANK: _Pace()}
+        self._paces = dict.fromkeys(Priority, _Pace())
+        for priority in (Priority.CASCADE, Priority.RERANK):  # models of their own
+            self._paces[priority] = _Pace()
         self._remote = encoder.device == REMOTE
         tokens = min(batch_tokens, CPU_TOKENS) if encoder.device == "cpu" else batch_tokens
         self._batcher = Batcher(metrics, tokens)
@@ -155,19 +157,24 @@ class EncoderQueue:
         return await self._compute(self._encoder, texts, priority, timeout, admitted=admitted)
 
     async def score(
-        self, model: Model, pairs: Sequence[Pair], timeout: float | None = None
+        self,
+        model: Model,
+        pairs: Sequence[Pair],
+        timeout: float | None = None,
+        priority: Priority = Priority.RERANK,
     ) -> Float32:
         """Return the scores (n,) of pairs by a cross-encoder, in a lane of their own.
 
         Args:
-            model: The cross-encoder, always the same, which only this queue may use.
+            model: The cross-encoder, always the same for a priority, which only this queue may use.
             pairs: n pairs.
             timeout: Seconds after which the scores are not needed any more.
+            priority: `RERANK`, or `CASCADE`.
 
         Raises:
             ServiceError: As `encode`.
         """
-        return (await self._compute(model, pairs, Priority.RERANK, timeout))[:, 0]
+        return (await self._compute(model, pairs, priority, timeout))[:, 0]
 
     async def _compute(
         self,
@@ -198,7 +205,7 @@ class EncoderQueue:
             async with asyncio.timeout(timeout):
                 return await request.answer
         except TimeoutError:
-            done = "re-ranked" if priority is Priority.RERANK else "encoded"
+            done = "re-ranked" if priority.lane == "rerank" else "encoded"
             raise DeadlineExceeded(f"not {done} within {timeout:g} s") from None
 
     def check(self, priority: Priority) -> None:
@@ -253,7 +260,7 @@ class EncoderQueue:
             raise Overloaded(f"{waiting} texts wait for the encoder already")
 
     def _count_rejected(self, priority: Priority, reason: str) -> None:
-        if priority is not Priority.IDLE:  # no client waits for it
+        if priority not in {Priority.IDLE, Priority.CASCADE}:  # no request fails for it
             self._metrics.rejected_requests.labels(reason).inc()
 
     def _run_all(self) -> None:

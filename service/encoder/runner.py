@@ -10,7 +10,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.roles import Role, RoleText
-from turnwise.service.encoder.batcher import Batch, EncodingRequest, Priority
+from turnwise.service.encoder.batcher import Batch, EncodingRequest
 from turnwise.service.encoder.model import Model, TextError
 from turnwise.service.errors import EncoderFailed, EncoderUnavailable, ServiceError
 from turnwise.service.observe.metrics import ANY_ROLE, Metrics
@@ -145,7 +145,7 @@ def _log_failure(request: EncodingRequest, error: Exception) -> ServiceError:
     if isinstance(error, EncoderUnavailable):
         _log.warning("the remote encoder failed: %s", error)
         return error
-    encodes = request.priority is not Priority.RERANK
+    encodes = request.priority.lane != "rerank"
     _log.error("the encoder failed" if encodes else "the re-ranker failed", exc_info=error)
     return EncoderFailed("the model failed on a text of this request")
 

@@ -78,6 +78,10 @@ fallback service, or none of them. `failed` counts calls of that service."""
 MatchKind = Literal["example", "text"]
 """Whether one of its examples found a candidate, or its own text."""
 
+CascadeOutcome = Literal["reranked", "failed"]
+"""What the model's own re-ranker did for a turn whose first candidate was not sure. `failed`: it
+was overloaded, too late or broken, and the turn was answered without it."""
+
 Age = Callable[[], float]
 """Returns seconds."""
 
@@ -206,6 +210,11 @@ class Metrics:
             "Turns with candidates, by what found the first one.",
             ["namespace", "pool", "kind"],
         )
+        self.cascades = self._counter(
+            "turnwise_cascades",
+            "Turns whose first candidate was not sure, by what the model's own re-ranker did.",
+            ["namespace", "pool", "outcome"],
+        )
         self.chat_completions = self._counter(
             "turnwise_chat_completions",
             "Chat completions, by where the answer comes from; and failed calls of the fallback.",
@@ -256,6 +265,7 @@ class Metrics:
         for metric in (
             self.turns,
             self.matched,
+            self.cascades,
             self.chat_completions,
             self.feedback,
             self.chosen_reciprocal_rank,

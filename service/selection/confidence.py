@@ -1,14 +1,16 @@
-"""Computes the confidence of an answer; a re-ranked order has none."""
+"""Computes the confidence of an answer; an order by a re-ranker that a request names has none."""
 
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from turnwise.models.arrays import Float32
-from turnwise.models.confidence import Calibration, features, rescaled
+from turnwise.models.arrays import Float32, Float64
+from turnwise.models.confidence import Calibration, Spread, features, rescaled
 from turnwise.models.example_confidence import ExampleCalibration
 from turnwise.models.groups import next_answer
+from turnwise.models.rerankers.cascade import RerankedCalibration, reranked_features
 from turnwise.models.scores import Aggregation
 from turnwise.service.pools import Filter, Hit, PoolView
 from turnwise.service.selection.answers import name_answer
@@ -18,6 +20,18 @@ MIN_ANSWERS = 2
 """Answers that a search should find: the confidence depends on how far apart they score."""
 
 _log = logging.getLogger("turnwise")
+
+
+class Estimate(NamedTuple):
+    """The confidence of the first stage, and what it was computed from.
+
+    Attributes:
+        confidence: The confidence in the first hit, without the correction of the pool.
+        spread: The scores of all candidates.
+    """
+
+    confidence: float
+    spread: Spread
 
 
 class Confidence:
@@ -67,7 +81,7 @@ class Confidence:
             _log.warning("there is no confidence, so no turn abstains: %s", warning)
         return warning
 
-    async def compute(
+    async def estimate(
         self,
         view: PoolView,
         query: Float32,
@@ -76,7 +90,7 @@ class Confidence:
         *,
         utterances: int,
         example: float | None = None,
-    ) -> float | None:
+    ) -> Estimate | None:
         """Return the confidence in the first hit; None if there is no second hit.
 
         Args:
@@ -91,8 +105,7 @@ class Confidence:
         if self._calibration is None or len(hits) < MIN_ANSWERS:
             return None
         first = hits[0]
-        rival = next_answer([name_answer(hit.candidate) for hit in hits])
-        second = hits[-1] if rival is None else hits[rival]
+        second = hits[_find_rival(hits)]
         spread = await view.spread(query, where)
         norm = float(np.linalg.norm(query))
         confidence = self._calibration.confidence(
@@ -100,6 +113,40 @@ class Confidence:
         )
         if example is not None and self._with_examples:
             confidence = self._with_examples.confidence(confidence, example)
+        return Estimate(float(confidence), spread)
+
+    def after_reranking(
+        self,
+        before: Estimate,
+        calibration: RerankedCalibration,
+        hits: Sequence[Hit],
+        read: Float32,
+        combined: Float64,
+    ) -> float:
+        """Return the confidence in the hit with the best combined score.
+
+        Args:
+            before: The estimate of the first stage.
+            calibration: The calibration of the re-ranker.
+            hits: n ≥ 2 hits, in the order of the first stage.
+            read: (k,) the logits of the first k ≤ n.
+            combined: (n,) their combined scores.
+        """
+        order = np.argsort(-combined, kind="stable")
+        first = order[0]
+        second = order[_find_rival([hits[index] for index in order])]
+        margin = float(combined[first] - combined[second])
+        features = reranked_features(before.confidence, float(read[first]), margin, first == 0)
+        return float(calibration.confidence(features))
+
+    def correct(self, view: PoolView, confidence: float) -> float:
+        """Return a confidence with the correction of the pool, if it has one."""
         if correction := view.settings.calibration:
-            confidence = rescaled(confidence, correction.slope, correction.offset)
-        return float(confidence)
+            return float(rescaled(confidence, correction.slope, correction.offset))
+        return confidence
+
+
+def _find_rival(hits: Sequence[Hit]) -> int:
+    """Return the index of the first hit with another answer than hit 0; of the last without one."""
+    rival = next_answer([name_answer(hit.candidate) for hit in hits])
+    return len(hits) - 1 if rival is None else rival

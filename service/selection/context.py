@@ -37,6 +37,8 @@ from turnwise.service.wire.filters import Where
 _TEXTS_OF_A_TURN = 8
 """Most texts that are encoded with the priority of a turn. A longer context that must be encoded
 again waits behind turns, as a list of texts does."""
+_ASKER = "user"
+"""The speaker of a text without a session: any but the responder."""
 _ROWS_AT_ONCE = 8
 """Most rows that are computed on the event loop: a thread would take longer to start."""
 
@@ -73,7 +75,8 @@ class EncodedContext:
     """A context of n utterances with its vectors.
 
     Attributes:
-        texts: The texts of its utterances, oldest first.
+        utterances: Its utterances, oldest first.
+        responder: The speaker who will say the candidates.
         rows: Their rows; None where the running query is computed from the pairs.
         first: (n or n - 1, d) [B1]; (0, d) where no pairs were asked for, or the model has none.
         second: (n, d) [B2]; (0, d) where no pairs were asked for.
@@ -81,11 +84,17 @@ class EncodedContext:
             has no vectors.
     """
 
-    texts: list[str]
+    utterances: Sequence[Utterance]
+    responder: str
     rows: KeptRows | None
     first: Float32
     second: Float32
     said: Float32 | None = None
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the utterances."""
+        return [utterance.text for utterance in self.utterances]
 
     def query(self, aggregation: Aggregation) -> Float32:
         """Return the running query (d,); more than `ROWS_KEPT` last rows need the pairs."""
@@ -188,17 +197,20 @@ class Contexts:
         """Return a context with its pairs relative to its responder, without rows."""
         first, second = await self.encode(context, context.responder)
         said = _newest_said(context.utterances, context.responder, second)
-        return EncodedContext(context.texts, None, first, second, said)
+        return EncodedContext(context.utterances, context.responder, None, first, second, said)
 
     async def encode_one(self, text: str) -> EncodedContext:
         """Return the context of one utterance by another speaker than the responder."""
         inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
         second = await self._encoder.encode(inputs, timeout=self._timeout)
-        return EncodedContext([text], None, self._none, second, second[0])
+        utterances = [Utterance(_ASKER, text)]
+        return EncodedContext(utterances, RESPONDER, None, self._none, second, second[0])
 
-    def without_vectors(self, texts: list[str]) -> EncodedContext:
+    def without_vectors(
+        self, utterances: Sequence[Utterance], responder: str = RESPONDER
+    ) -> EncodedContext:
         """Return a context of texts alone, which is all that a pairwise pool needs."""
-        return EncodedContext(texts, None, self._none, self._none)
+        return EncodedContext(utterances, responder, None, self._none, self._none)
 
     async def encode_first(self, context: Context, target_speaker: str) -> Float32:
         """Return [B1] as `encode` does, without encoding [B2]."""
@@ -240,10 +252,12 @@ class Contexts:
             new: What `encode_update` returned for it.
             pairs: Whether more than the rows is needed.
         """
-        texts = [utterance.text for utterance in update.utterances]
+        utterances = update.utterances
         said = _newest_said(update.utterances, update.responder, new.encoded)
         if not pairs:
-            return EncodedContext(texts, new.rows, self._none, self._none, said)
+            return EncodedContext(
+                utterances, update.responder, new.rows, self._none, self._none, said
+            )
         first, second = await asyncio.to_thread(
             self._pair,
             update.utterances,
@@ -251,7 +265,7 @@ class Contexts:
             update.encoded(new.encoded),
             update.responder,
         )
-        return EncodedContext(texts, new.rows, first, second, said)
+        return EncodedContext(utterances, update.responder, new.rows, first, second, said)
 
     async def collect_said(self, turns: Sequence[Turn], responder: str, repeat: Repeat) -> Said:
         """Return what the responder has said in these turns and must not be offered again.

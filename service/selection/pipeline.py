@@ -2,10 +2,12 @@
 
 1. `retrieve` searches the pool with the running query, leaves out what must not be offered, and
    computes the confidence.
-2. `score` scores the hits by MaxSim or with a re-ranker, where the request asks for it.
-3. `order` sorts the hits by score, or by score and diversity.
+2. `read_unsure` lets the model's own re-ranker read the first hits where that confidence is low,
+   and computes it again.
+3. `score` scores the hits by MaxSim or with a re-ranker, where the request asks for it.
+4. `order` sorts the hits by score, or by score and diversity.
 
-A turn runs all three (`select`). A ranking adds the reachability of goals before it orders.
+A turn runs all of them (`select`). A ranking adds the reachability of goals before it orders.
 """
 
 import asyncio
@@ -19,19 +21,21 @@ from turnwise.models.arrays import Float32, Float64
 from turnwise.models.diversity import most_diverse
 from turnwise.models.fusion import Fusion
 from turnwise.models.groups import best_wordings
+from turnwise.models.rerankers.cascade import combined_scores, standardised
 from turnwise.models.scores import ROWS_KEPT, Aggregation
 from turnwise.models.texts import fold_text
 from turnwise.service.errors import InvalidRequest
+from turnwise.service.observe.metrics import CascadeOutcome
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Hit, PoolView
 from turnwise.service.selection.answers import choose_wordings, count_answers, name_answer
-from turnwise.service.selection.confidence import MIN_ANSWERS, Confidence
+from turnwise.service.selection.confidence import MIN_ANSWERS, Confidence, Estimate
 from turnwise.service.selection.context import EncodedContext, Said
 from turnwise.service.selection.fused import FusedSearch
 from turnwise.service.selection.pairwise import Pairwise
-from turnwise.service.selection.reranking import Reranking
+from turnwise.service.selection.reranking import Reranking, ShortList
 from turnwise.service.selection.scores import NextUtteranceScores
-from turnwise.service.wire.fields import Repeat, RerankerName, Wordings
+from turnwise.service.wire.fields import Repeat, Rerank, RerankerName, Wordings
 from turnwise.service.wire.pools import Matched, Selected
 
 NEAR = 0.85
@@ -56,7 +60,7 @@ class Options:
         where: The filter that candidates must match; None matches all.
         repeat: Which candidates that the responder has said may be offered.
         exclude: Ids of candidates that must not be offered.
-        rerank: The re-ranker that scores the hits; None without one.
+        rerank: The re-ranker that scores the hits, or "auto"; None for the first stage alone.
         diversity: How much the candidates must differ from each other, from 0 to 1.
         explain: Whether the contributions of the utterances are wanted.
         wordings: Whether the best wording of each group is listed, or all of them.
@@ -66,7 +70,7 @@ class Options:
     where: Filter | None
     repeat: Repeat
     exclude: frozenset[str] = frozenset()
-    rerank: RerankerName | None = None
+    rerank: Rerank | None = None
     diversity: float = 0.0
     explain: bool = False
     wordings: Wordings = "best"
@@ -76,6 +80,11 @@ class Options:
         if where is None:
             return self
         return replace(self, where=where & self.where if self.where else where)
+
+    @property
+    def reranker(self) -> RerankerName | None:
+        """The re-ranker that the request names, for all hits."""
+        return None if self.rerank == "auto" else self.rerank
 
     @property
     def scores_pairs(self) -> bool:
@@ -93,13 +102,19 @@ class Retrieved(NamedTuple):
 
     Attributes:
         hits: The candidates that were found and may be offered, best first.
-        confidence: The confidence in the first of them, if it has one.
+        confidence: The confidence in the first candidate, if it has one.
         replies: (k,) the scores of the hits without their examples.
+        estimate: The confidence of the first stage, if it has one.
+        combined: (k,) the combined scores, where the model's own re-ranker read the first hits.
+        cascade: What that re-ranker did; None where the first stage was sure.
     """
 
     hits: list[Hit]
     confidence: float | None
     replies: Float32
+    estimate: Estimate | None = None
+    combined: Float64 | None = None
+    cascade: CascadeOutcome | None = None
 
 
 class Selection(NamedTuple):
@@ -110,12 +125,14 @@ class Selection(NamedTuple):
         confidence: The confidence in the first of them, if it has one.
         abstained: Whether there are no candidates because the confidence was too low.
         warning: Why the pool's least confidence had no effect; None if it had one, or is not set.
+        cascade: What the model's own re-ranker did; None where the first stage was sure.
     """
 
     candidates: list[Selected]
     confidence: float | None = None
     abstained: bool = False
     warning: str | None = None
+    cascade: CascadeOutcome | None = None
 
 
 class Pipeline:
@@ -138,7 +155,7 @@ class Pipeline:
         """Number of hits that MaxSim, a re-ranker, diversity or goals order."""
         return self._reranking.short_list
 
-    def check_reranker(self, name: RerankerName | None, *, explain: bool) -> None:
+    def check_reranker(self, name: Rerank | None, *, explain: bool) -> None:
         """Reject a re-ranker that this service lacks, or whose scores would be explained.
 
         Raises:
@@ -148,7 +165,7 @@ class Pipeline:
 
     def find_obstacle(self, view: PoolView, options: Options) -> str | None:
         """Return why an order of candidates has no confidence; None if it has one."""
-        return self._confidence.find_obstacle(view, options.aggregation, options.rerank)
+        return self._confidence.find_obstacle(view, options.aggregation, options.reranker)
 
     async def select(
         self,
@@ -192,17 +209,18 @@ class Pipeline:
             answers=top_k if options.wordings == "best" else 1,
             confident=obstacle is None,
         )
+        found = await self.read_unsure(view, context, found, options, timings)
         confidence = found.confidence
         if min_confidence is None:
             min_confidence = view.settings.min_confidence
         if confidence is not None and min_confidence is not None and confidence < min_confidence:
-            return Selection([], confidence, abstained=True)
+            return Selection([], confidence, abstained=True, cascade=found.cascade)
         scored = await self.score(view, context, found, options, timings)
         indices = await self.order(
             view, found.hits, scored.scores, options, timings, said=said, top_k=top_k
         )
         chosen = [as_selected(found.hits[index], scored, index) for index in indices]
-        return Selection(chosen, confidence, warning=warning)
+        return Selection(chosen, confidence, warning=warning, cascade=found.cascade)
 
     async def retrieve(
         self,
@@ -240,9 +258,9 @@ class Pipeline:
             hits = await _find_hits(
                 search, said, options, count=count, answers=answers, confident=confident
             )
-            confidence = None
+            estimate = None
             if confident:
-                confidence = await self._confidence.compute(
+                estimate = await self._confidence.estimate(
                     view,
                     query,
                     hits,
@@ -251,7 +269,51 @@ class Pipeline:
                     example=search.example_score(hits[0]) if hits else None,
                 )
         kept = _cut(hits, count, answers)
-        return Retrieved(kept, confidence, search.reply_scores(kept))
+        confidence = self._confidence.correct(view, estimate.confidence) if estimate else None
+        return Retrieved(kept, confidence, search.reply_scores(kept), estimate)
+
+    async def read_unsure(
+        self,
+        view: PoolView,
+        context: EncodedContext,
+        found: Retrieved,
+        options: Options,
+        timings: Timings,
+    ) -> Retrieved:
+        """Return the result of a search, re-ranked if its first hit is not sure.
+
+        Only "auto" re-ranks here, where the scores come from the search and have a confidence. A
+        re-ranker that fails leaves the result as it is.
+
+        Args:
+            view: The pool that was searched.
+            context: The context of the search.
+            found: The result of the search.
+            options: What the request asks for.
+            timings: Records the stage `rerank`.
+        """
+        cascade = self._reranking.cascade
+        estimate = found.estimate
+        if cascade is None or estimate is None or estimate.confidence >= cascade.below:
+            return found
+        if options.rerank != "auto" or options.scores_pairs:
+            return found
+        texts = [hit.candidate.text for hit in found.hits[: cascade.candidates]]
+        first = ShortList(context.utterances, texts, [context.responder] * len(texts))
+        read = await self._reranking.try_own(first, timings)
+        if read is None:
+            return found._replace(cascade="failed")
+        scores = np.array([hit.score for hit in found.hits])
+        z = standardised(scores, estimate.spread)
+        combined = combined_scores(read, z, cascade.weight)
+        confidence = self._confidence.after_reranking(
+            estimate, cascade.confidence, found.hits, read, combined
+        )
+        return found._replace(
+            confidence=self._confidence.correct(view, confidence),
+            combined=combined,
+            cascade="reranked",
+        )
 
     async def score(
         self,
@@ -261,7 +323,7 @@ class Pipeline:
         options: Options,
         timings: Timings,
     ) -> NextUtteranceScores:
-        """Return the scores of k hits: those of the search, of MaxSim, or of the re-ranker.
+        """Return the scores of k hits: those of the search, of MaxSim, or of a re-ranker.
 
         Examples help MaxSim and a re-ranker only to find the hits. In a score of the search, the
         part that comes from an example is a contribution of the newest utterance.
@@ -277,9 +339,13 @@ class Pipeline:
             ServiceError: Re-ranking failed, or the candidate store did.
         """
         hits = found.hits
-        if options.rerank and hits:
+        if found.combined is not None:
+            return NextUtteranceScores(found.combined.astype(np.float32))
+        if options.reranker and hits:
             texts = [hit.candidate.text for hit in hits]
-            return NextUtteranceScores(await self._reranking.score(context.texts, texts, timings))
+            short_list = ShortList(context.utterances, texts, [context.responder] * len(texts))
+            scores = await self._reranking.score(options.reranker, short_list, timings)
+            return NextUtteranceScores(scores)
         scores = np.array([hit.score for hit in hits], np.float32)
         if not (options.scores_pairs and hits) or view.encoder_name == "pairwise":
             return NextUtteranceScores(scores)
@@ -332,10 +398,12 @@ class Pipeline:
     def _count_hits(self, view: PoolView, options: Options, top_k: int, utterances: int) -> int:
         """Return how many hits a turn needs."""
         is_max_sim = options.aggregation.name == "max_sim" and view.encoder_name != "pairwise"
-        if is_max_sim and not options.rerank:
+        if is_max_sim and not options.reranker:
             return max(top_k, min(self.short_list, _PAIRS_OF_A_TURN // utterances**2))
-        if options.rerank or options.diversity:
+        if options.reranker or options.diversity:
             return max(top_k, self.short_list)
+        if options.rerank == "auto" and self._reranking.cascade:
+            return max(top_k, self._reranking.cascade.candidates)
         return top_k
 
     def _fuse(

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float32, Float64
+from turnwise.models.roles import EncoderKind
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.metrics import Metrics
@@ -21,7 +22,7 @@ from turnwise.service.selection.context import (
     empty_context,
 )
 from turnwise.service.selection.pipeline import Options, Pipeline, as_matched
-from turnwise.service.selection.reranking import Reranking
+from turnwise.service.selection.reranking import Reranking, ShortList
 from turnwise.service.selection.scores import (
     Candidates,
     NextUtteranceScores,
@@ -54,13 +55,19 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Short:
-    """The short list of a pool: its hits, their columns and scores, and the confidence."""
+    """The short list of a pool: its hits, their columns and scores, and the confidence.
+
+    `is_estimated` says whether [B2] of the candidates is estimated, and `is_reranked` whether the
+    model's own re-ranker read the first ones.
+    """
 
     hits: list[Hit]
     said: Said
     candidates: Candidates
     fit: NextUtteranceScores | None
     confidence: float | None
+    is_estimated: bool
+    is_reranked: bool
 
 
 class Ranking:
@@ -131,13 +138,16 @@ class Ranking:
         order = await self._pipeline.order(
             view, hits, scores, asked.options, asked.timings, said=short.said, top_k=top_k
         )
-        return self._answer(
-            asked,
-            judged.ranking([judged.kept[index] for index in order]),
-            judged.rejected(),
-            confidence=short.confidence,
-            pool=PoolVersion(name=view.name, version=view.version),
+        answer = self._answer(
+            asked, judged.ranking([judged.kept[index] for index in order]), judged.rejected()
         )
+        of_pool = {
+            "confidence": short.confidence,
+            "reranked": short.is_reranked,
+            "estimated": short.is_estimated,
+            "pool": PoolVersion(name=view.name, version=view.version),
+        }
+        return answer.model_copy(update=of_pool)
 
     async def _rank_given(self, asked: _Asked) -> RankAnswer:
         candidates = self._take_given(asked)
@@ -148,19 +158,11 @@ class Ranking:
         ranking = await asyncio.to_thread(judged.ranking, indices)
         return self._answer(asked, ranking, judged.rejected())
 
-    def _answer(
-        self,
-        asked: _Asked,
-        ranking: list[Ranked],
-        rejected: list[Rejected],
-        confidence: float | None = None,
-        pool: PoolVersion | None = None,
-    ) -> RankAnswer:
+    def _answer(self, asked: _Asked, ranking: list[Ranked], rejected: list[Rejected]) -> RankAnswer:
         return RankAnswer.model_construct(
             ranking=ranking,
             rejected=rejected,
-            confidence=confidence,
-            pool=pool,
+            pool=None,
             model=self._encoder.name,
             timings_ms=asked.timings.milliseconds(),
         )
@@ -187,12 +189,16 @@ class Ranking:
             answers=1,
             confident=confident,
         )
+        found = await self._pipeline.read_unsure(view, encoded, found, asked.options, asked.timings)
         hits = found.hits
         fit = None
         if request.wants_fit:
             fit = await self._pipeline.score(view, encoded, found, asked.options, asked.timings)
+        # Guard rails need [B2] of the candidates exactly; for goals alone, heads estimate it.
+        has_heads = self._encoder.kind is EncoderKind.HEADS and view.encoder_name != "pairwise"
+        is_estimated = has_heads and bool(request.goals) and not request.avoid
         after = None
-        if toward_goals and view.encoder_name != "pairwise":
+        if is_estimated:
             after = await view.vectors([hit.candidate.id for hit in hits])
         candidates = Candidates(
             [hit.candidate.id for hit in hits],
@@ -201,11 +207,19 @@ class Ranking:
             hits,
             after,
         )
-        return _Short(hits, said, candidates, fit, found.confidence)
+        return _Short(
+            hits,
+            said,
+            candidates,
+            fit,
+            found.confidence,
+            is_estimated=is_estimated,
+            is_reranked=found.cascade == "reranked",
+        )
 
     async def _encode_for(self, view: PoolView, context: Context) -> EncodedContext:
         if view.encoder_name == "pairwise":
-            return self._contexts.without_vectors(context.texts)
+            return self._contexts.without_vectors(context.utterances, context.responder)
         return await self._contexts.encode_pairs(context)
 
     def _take_given(self, asked: _Asked) -> Candidates:
@@ -213,7 +227,7 @@ class Ranking:
         limit = self._limit(asked)
         if len(given) > limit:
             raise InvalidRequest.field(
-                f"{asked.request.rerank or asked.options.aggregation.name} over "
+                f"{asked.options.reranker or asked.options.aggregation.name} over "
                 f"{len(asked.context.utterances)} utterances takes at most {limit} candidates",
                 "candidates",
             )
@@ -226,7 +240,7 @@ class Ranking:
 
     def _limit(self, asked: _Asked) -> int:
         """Return the greatest number of candidates."""
-        if asked.request.wants_fit and asked.request.rerank:
+        if asked.request.wants_fit and asked.options.reranker:
             return self._reranking.short_list
         if asked.request.wants_fit and asked.options.aggregation.name == "max_sim":
             return _MOST_PAIRS // max(len(asked.context.utterances), 1) ** 2
@@ -240,8 +254,9 @@ class Ranking:
         context = asked.context
         if not context.utterances or not request.wants_fit:
             return None
-        if request.rerank:
-            scores = await self._reranking.score(context.texts, candidates.texts, asked.timings)
+        if reranker := asked.options.reranker:
+            short_list = ShortList(context.utterances, candidates.texts, candidates.speakers)
+            scores = await self._reranking.score(reranker, short_list, asked.timings)
             return NextUtteranceScores(scores)
         with asked.timings.stage("encode"):
             return await score_next_utterances(

@@ -1,5 +1,6 @@
 """The use case of a search: the candidates of a pool that best follow one text."""
 
+from turnwise.models.data import Utterance
 from turnwise.models.scores import Aggregation
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
@@ -32,7 +33,7 @@ class Search:
         options = Options(Aggregation(), where, repeat=True, wordings="all")
         view = await self._pools.view(namespace, pool)
         if view.encoder_name == "pairwise":
-            context = self._contexts.without_vectors([request.text])
+            context = self._contexts.without_vectors([Utterance("user", request.text)])
         else:
             context = await self._contexts.encode_one(request.text)
         timings = Timings(self._metrics, "encode", "retrieve", "rerank")

@@ -9,8 +9,9 @@ The path of a turn, from top to bottom:
 2. `sessions/store.py` reads the session in one script: its turns, vectors and rows.
 3. `sessions/update.py` says which utterances have no vectors yet; in a plain turn, the new one.
 4. `selection/context.py` encodes them (through `encoder/`) and computes the rows.
-5. `selection/pipeline.py` searches the pool (`pools/`) with the running query of the rows, and
-   scores the hits by MaxSim or with a re-ranker where the request asks for it.
+5. `selection/pipeline.py` searches the pool (`pools/`) with the running query of the rows. Where
+   the first hit is not sure, the model's own re-ranker reads the first ones. It scores the hits by
+   MaxSim or with another re-ranker where the request asks for it.
 6. `sessions/store.py` commits the change in one script, unless a turn on another replica landed
    first: then the turn starts again at 2. The journal, where there is one, gets a line.
 
@@ -218,6 +219,8 @@ class Turns:
     def _count(self, namespace: str, pool: str, selection: Selection) -> None:
         """Count a turn that asked for candidates."""
         self._metrics.turns.labels(namespace, pool, _outcome_of(selection)).inc()
+        if selection.cascade:
+            self._metrics.cascades.labels(namespace, pool, selection.cascade).inc()
         if selection.candidates:
             kind: MatchKind = "example" if selection.candidates[0].matched else "text"
             self._metrics.matched.labels(namespace, pool, kind).inc()
@@ -297,6 +300,7 @@ class Turns:
             candidates=selection.candidates,
             confidence=selection.confidence,
             abstained=selection.abstained,
+            reranked=selection.cascade == "reranked",
             warning=selection.warning,
             pool=PoolVersion(name=view.name, version=view.version) if view else None,
             model=self._encoder.name,

@@ -65,6 +65,9 @@ Count = Annotated[int, Field(ge=1), BeforeValidator(_number)]
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K), BeforeValidator(_number)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
 RerankerName = Literal["ioi", "cross_encoder"]
+Rerank = Literal["auto", "ioi", "cross_encoder"]
+"""Which candidates a re-ranker orders: with `auto` only the first ones, and only where the first is
+not sure; otherwise the whole short list."""
 Wordings = Literal["best", "all"]
 """Whether an answer lists the best wording of each group, or all of them."""
 Repeat = StrictBool | Literal["last", "near"]

@@ -12,7 +12,7 @@ from turnwise.service.wire.fields import (
     Name,
     OptionalContext,
     Repeat,
-    RerankerName,
+    Rerank,
     Share,
     Speaker,
     Text,
@@ -117,8 +117,9 @@ class RankRequest(OptionalContext, Aggregated):
     fit_weight: Weight | None = None
     """With goals: weight of the next-utterance score, which is added to the reachability. By
     default 0.5 for a pool, and 0 for `candidates`."""
-    rerank: RerankerName | None = None
-    """The re-ranker that gives the next-utterance scores, instead of the encoder."""
+    rerank: Rerank | None = "auto"
+    """The re-ranker that gives the next-utterance scores, instead of the encoder. `auto` acts as
+    for a turn on the candidates of a pool, and not at all with goals or given candidates."""
     top_k: TopK | None = None
     """Number of candidates to return; by default all."""
     explain: StrictBool = False
@@ -191,7 +192,12 @@ class RankAnswer(Value):
     rejected: list[Rejected]
     confidence: float | None = None
     """Probability that the first candidate of a pool is a right one, ranked by the model's own
-    aggregation alone; else null."""
+    aggregation, alone or with its own re-ranker; else null."""
+    reranked: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True if `auto` ordered the first candidates by the model's own re-ranker; else left out."""
+    estimated: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True if the reachability of the goals comes from estimated vectors of the candidates, whose
+    order is good and whose numbers are not exact; else left out."""
     pool: PoolVersion | None
     model: str
     timings_ms: dict[str, float]

@@ -13,7 +13,7 @@ from turnwise.service.wire.fields import (
     Count,
     Name,
     Repeat,
-    RerankerName,
+    Rerank,
     Share,
     Speaker,
     Text,
@@ -42,8 +42,9 @@ class TurnRequest(Aggregated):
     """The pool to select from, and of the candidate that was said."""
     top_k: TopK = 5
     """Number of candidates to return."""
-    rerank: RerankerName | None = None
-    """The re-ranker for the short list, if the service has one."""
+    rerank: Rerank | None = "auto"
+    """With `auto` the model's own re-ranker, if it has one, orders the first candidates where the
+    first is not sure; a name orders the whole short list; with null nothing is re-ranked."""
     where: Where | None = None
     """A filter: only candidates whose metadata match it are returned."""
     repeat: Repeat = "last"
@@ -87,6 +88,8 @@ class TurnAnswer(Value):
     """Probability that the first candidate is a right one; null if that cannot be known."""
     abstained: bool = False
     """Whether there are no candidates because the confidence was too low."""
+    reranked: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True if `auto` ordered the first candidates by the model's own re-ranker; else left out."""
     warning: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """Why the pool's `min_confidence` had no effect; left out if it had one, or there is none."""
     pool: PoolVersion | None

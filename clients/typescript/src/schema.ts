@@ -845,9 +845,16 @@ export interface components {
             /**
              * Confidence
              * @description Probability that the first candidate of a pool is a right one, ranked by the model's own
-             *     aggregation alone; else null.
+             *     aggregation, alone or with its own re-ranker; else null.
              */
             confidence?: number | null;
+            /**
+             * Estimated
+             * @description True if the reachability of the goals comes from estimated vectors of the candidates, whose
+             *     order is good and whose numbers are not exact; else left out.
+             * @default false
+             */
+            estimated?: boolean;
             /** Model */
             model: string;
             pool: components["schemas"]["PoolVersion"] | null;
@@ -855,6 +862,12 @@ export interface components {
             ranking: components["schemas"]["Ranked"][];
             /** Rejected */
             rejected: components["schemas"]["Rejected"][];
+            /**
+             * Reranked
+             * @description True if `auto` ordered the first candidates by the model's own re-ranker; else left out.
+             * @default false
+             */
+            reranked?: boolean;
             /** Timings Ms */
             timings_ms: {
                 [key: string]: number;
@@ -921,9 +934,11 @@ export interface components {
             repeat?: boolean | ("last" | "near");
             /**
              * Rerank
-             * @description The re-ranker that gives the next-utterance scores, instead of the encoder.
+             * @description The re-ranker that gives the next-utterance scores, instead of the encoder. `auto` acts as
+             *     for a turn on the candidates of a pool, and not at all with goals or given candidates.
+             * @default auto
              */
-            rerank?: null;
+            rerank?: "auto" | null;
             /** Session Id */
             session_id?: string | null;
             /**
@@ -1362,6 +1377,12 @@ export interface components {
              * @default false
              */
             replayed?: boolean;
+            /**
+             * Reranked
+             * @description True if `auto` ordered the first candidates by the model's own re-ranker; else left out.
+             * @default false
+             */
+            reranked?: boolean;
             /** Session Id */
             session_id: string;
             /**
@@ -1453,9 +1474,11 @@ export interface components {
             repeat?: boolean | ("last" | "near");
             /**
              * Rerank
-             * @description The re-ranker for the short list, if the service has one.
+             * @description With `auto` the model's own re-ranker, if it has one, orders the first candidates where the
+             *     first is not sure; a name orders the whole short list; with null nothing is re-ranked.
+             * @default auto
              */
-            rerank?: null;
+            rerank?: "auto" | null;
             /**
              * Respond
              * @description Whether to return candidates; by default yes, unless the responder speaks.

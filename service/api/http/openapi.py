@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from turnwise.models.card import reranker_kind
+from turnwise.models.card import has_own_reranker, reranker_kind
 from turnwise.service.settings import Settings
 from turnwise.service.wire.filters import FILTER_SCHEMAS
 from turnwise.service.wire.problems import Problem
@@ -75,10 +75,14 @@ def _leave_out(node: Json, missing: set[str]) -> None:
 
 def _missing_models(settings: Settings) -> set[str]:
     """Return the names of models that this service does not have."""
-    pairwise = set() if settings.pairwise else {"pairwise"}
-    if settings.reranker is None:
-        return pairwise | {"ioi", "cross_encoder"}
-    return pairwise | {"cross_encoder" if reranker_kind(settings.reranker) else "ioi"}
+    missing = {"pairwise", "ioi", "cross_encoder"}
+    if settings.pairwise:
+        missing.remove("pairwise")
+    if settings.own_reranker and has_own_reranker(settings.model):
+        missing.remove("cross_encoder")
+    if settings.reranker:
+        missing.discard("ioi" if reranker_kind(settings.reranker) else "cross_encoder")
+    return missing
 
 
 def _remove_keys(document: Json) -> None:

@@ -280,7 +280,7 @@ def test_only_the_kind_that_the_service_has_is_offered(crossing: Live, reranking
         schemas = live.get("/openapi.json")["components"]["schemas"]
         for name in ("TurnRequest", "RankRequest"):
             offered = schemas[name]["properties"]["rerank"]["anyOf"]
-            assert offered == [{"type": "string", "enum": [has]}, {"type": "null"}]
+            assert offered == [{"type": "string", "enum": ["auto", has]}, {"type": "null"}]
 
 
 def test_documents_are_ordered_by_the_cross_encoder(

@@ -470,7 +470,7 @@ async def test_encoded_texts_are_counted_by_role_and_lane(
 
 
 async def test_stages_and_batches_are_measured(queue: EncoderQueue, metrics: Metrics) -> None:
-    for priority in set(Priority) - {Priority.RERANK}:
+    for priority in set(Priority) - {Priority.CASCADE, Priority.RERANK}:
         await queue.encode(items("aaaa", "bbbb"), priority)
     for stage in ("tokenize", "encode"):
         assert value(metrics, "turnwise_stage_seconds_count", stage=stage) >= 1

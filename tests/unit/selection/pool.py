@@ -8,6 +8,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.confidence import Moments, Spread
+from turnwise.models.data import Utterance
 from turnwise.models.texts import fold_text
 from turnwise.service.pools import Candidate, Filter, Hit, Match
 from turnwise.service.pools.view import CandidateBatch
@@ -28,8 +29,10 @@ def random_units(count: int, seed: int) -> Float32:
 def make_context(utterances: int, seed: int = 1) -> EncodedContext:
     first = random_units(utterances, seed)
     second = random_units(utterances, seed + 1)
-    texts = [f"utterance {index}" for index in range(utterances)]
-    return EncodedContext(texts, None, first, second, second[-1])
+    said = [
+        Utterance(("user", "bot")[index % 2], f"utterance {index}") for index in range(utterances)
+    ]
+    return EncodedContext(said, "bot", None, first, second, second[-1])
 
 
 def score_naively(

@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -20,7 +19,8 @@ from turnwise.service.pools import Candidate, Filter
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import NOTHING_SAID, EncodedContext, Said
 from turnwise.service.selection.pipeline import NEAR, Options, Pipeline, Selection
-from turnwise.service.selection.reranking import Reranking
+from turnwise.service.selection.reranking import Reranking, ShortList
+from turnwise.service.wire.fields import RerankerName
 from turnwise.service.wire.pools import PoolSettings
 
 pytestmark = pytest.mark.anyio
@@ -38,12 +38,10 @@ class Longest(Reranking):
 
     def __init__(self, short_list: int) -> None:
         no_queue = cast(EncoderQueue, None)
-        super().__init__(None, no_queue, Metrics(), short_list=short_list, timeout=1.0)
+        super().__init__(None, None, no_queue, Metrics(), short_list=short_list, timeout=1.0)
 
-    async def score(
-        self, context: Sequence[str], candidates: Sequence[str], timings: Timings
-    ) -> Float32:
-        return np.array([len(text) for text in candidates], np.float32)
+    async def score(self, name: RerankerName, short_list: ShortList, timings: Timings) -> Float32:
+        return np.array([len(text) for text in short_list.candidates], np.float32)
 
 
 def make_pipeline(calibration: Calibration | None = None, short_list: int = 100) -> Pipeline:

@@ -13,13 +13,14 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 from tests.support.rerankers import CASCADE, save_classifier_over, with_own_reranker
 from tests.unit.models.conftest import Folder
 from turnwise.models.arrays import Float32
+from turnwise.models.card import OWN_RERANKER, has_own_reranker
 from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder import eight_bits
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers import own
 from turnwise.models.rerankers.cascade import CONFIG, read_cascade
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
-from turnwise.models.rerankers.own import FOLDER, WEIGHTS, OwnReranker, has_own_reranker
+from turnwise.models.rerankers.own import WEIGHTS, OwnReranker
 from turnwise.models.rerankers.pack import pack, unpack
 from turnwise.models.roles import EncoderKind
 
@@ -88,12 +89,12 @@ def test_products_of_8_bits_change_the_logits_little(model: Path, in_float32: Ow
 
 
 def test_most_weights_take_a_byte_and_the_word_vectors_none(model: Path) -> None:
-    stored = load_file(model / FOLDER / WEIGHTS)
+    stored = load_file(model / OWN_RERANKER / WEIGHTS)
     matrices = [name for name in stored if f"{name}.scale" in stored]
     assert len(matrices) == 2 * 6 + 1  # of two layers, and the pooler
     assert {stored[name].dtype.name for name in matrices} == {"int8"}
     assert not any("word_embeddings" in name for name in stored)
-    assert (model / FOLDER / "model.onnx").stat().st_size < 80_000
+    assert (model / OWN_RERANKER / "model.onnx").stat().st_size < 80_000
 
 
 def test_a_classifier_that_was_trained_for_8_bits_keeps_its_scales(
@@ -107,7 +108,7 @@ def test_a_classifier_that_was_trained_for_8_bits_keeps_its_scales(
     eight_bits.save(network, trained)
     model = Path(shutil.copytree(encoder, tmp_path / "model"))
     pack(trained, model, CASCADE, PAIRS[:1])
-    stored = load_file(model / FOLDER / WEIGHTS)
+    stored = load_file(model / OWN_RERANKER / WEIGHTS)
     wanted = eight_bits.scales_of(network)
     assert wanted
     for name, scale in wanted.items():
@@ -115,10 +116,10 @@ def test_a_classifier_that_was_trained_for_8_bits_keeps_its_scales(
 
 
 def test_the_cascade_is_in_its_configuration(model: Path) -> None:
-    assert read_cascade(model / FOLDER) == CASCADE
+    assert read_cascade(model / OWN_RERANKER) == CASCADE
 
 
-def test_only_a_folder_with_a_graph_has_one(model: Path, tiny_encoder_folder: Folder) -> None:
+def test_only_a_folder_has_one(model: Path, tiny_encoder_folder: Folder) -> None:
     assert has_own_reranker(model)
     assert not has_own_reranker(tiny_encoder_folder(EncoderKind.HEADS))
     assert not has_own_reranker("hub/name")
@@ -144,6 +145,6 @@ def test_a_file_that_is_damaged_is_named(
 ) -> None:
     monkeypatch.setattr(own, "multiplies_bytes", lambda: False)
     damaged = Path(shutil.copytree(model, tmp_path / "model"))
-    (damaged / FOLDER / file).write_text(json.dumps({}))
+    (damaged / OWN_RERANKER / file).write_text(json.dumps({}))
     with pytest.raises(ModelError, match=r"^model '.*/model': reranker/model\.onnx cannot be used"):
         OwnReranker(damaged)

@@ -75,6 +75,47 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """The candidates that one search scores.
+
+    Attributes:
+        context: The index of the context.
+        candidates: (C,) their indices; the reply is the last one, if it is among them.
+        scores: (C,) their scores.
+        norm: Length of the query.
+        utterances: Number of utterances of the context.
+        has_reply: Whether the reply is among them.
+    """
+
+    context: int
+    candidates: Indices
+    scores: Float64
+    norm: float
+    utterances: int
+    has_reply: bool
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the reply has the best score; a tie is wrong."""
+        return self.has_reply and bool(self.scores[-1] > self.scores[:-1].max())
+
+    @property
+    def spread(self) -> Spread:
+        """The spread of the scores."""
+        return Spread(self.scores.mean(), self.scores.std(), len(self.scores))
+
+    @property
+    def features(self) -> Float64:
+        """The features of the answer, as `models.confidence.features` returns them."""
+        second, first = np.partition(self.scores, -2)[-2:]
+        return features(first, second, self.spread, self.norm, self.utterances)
+
+    def rank(self, count: int) -> Indices:
+        """Return the positions (k,) of the `count` best candidates, best first."""
+        return np.argsort(-self.scores, kind="stable")[:count]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Searches:
     """Contexts with their queries, and the texts that pools are drawn from.
 
@@ -100,34 +141,39 @@ class Searches:
         Raises:
             TurnwiseError: There are too few texts for a pool.
         """
+        dialogues = self.split.dialogues
+        found = list(self.pools(sizes))
+        if not found:
+            raise TurnwiseError("there are too few texts for a pool")
+        return Answers(
+            features=np.stack([pool.features for pool in found]),
+            right=np.array([pool.is_right for pool in found]),
+            size=np.array([len(pool.scores) for pool in found]),
+            has_reply=np.array([pool.has_reply for pool in found]),
+            dialogue=np.array([dialogues[pool.context] for pool in found]),
+        )
+
+    def pools(self, sizes: Collection[int]) -> Iterator["Pool"]:
+        """Yield the pools of `answers`, with the scores of their candidates."""
         rng = np.random.default_rng(0)
         index_of = {text: index for index, text in enumerate(self.split.pool)}
-        dialogues = self.split.dialogues
         without = [
             [index_of[text] for text in {*context.texts, context.target.text}]
             for context in self.split.contexts
         ]
         largest = max(len(self.vectors) - max(map(len, without)), 2)
         sizes = sorted({min(size, largest) for size in sizes})
-        found: list[tuple[Float64, bool, int, bool, int]] = []
         for number, scores in enumerate(self._scores()):
             true = self.split.true[number]
-            dialogue = int(dialogues[number])
             utterances = len(self.split.contexts[number].utterances)
             norm = float(np.linalg.norm(self.queries[number]))
             for size in sizes:
-                drawn = scores[self.draw(size, without[number], rng)]
+                drawn = self.draw(size, without[number], rng)
                 if len(drawn) < size:
                     continue
-                others = drawn[: size - 1]
-                right = bool(scores[true] > others.max())
-                with_reply = _features(np.append(others, scores[true]), norm, utterances)
-                found.append((with_reply, right, size, True, dialogue))
-                found.append((_features(drawn, norm, utterances), False, size, False, dialogue))
-        if not found:
-            raise TurnwiseError("there are too few texts for a pool")
-        rows, *columns = zip(*found, strict=True)
-        return Answers(np.stack(rows), *map(np.array, columns))
+                inside = np.append(drawn[: size - 1], true)
+                yield Pool(number, inside, scores[inside], norm, utterances, has_reply=True)
+                yield Pool(number, drawn, scores[drawn], norm, utterances, has_reply=False)
 
     def _scores(self) -> Iterator[Float64]:
         """Yield the scores (pool,) of each context."""
@@ -305,12 +351,6 @@ def _milliseconds(searches: Searches, calibration: Calibration) -> float:
         return calibration.confidence(features(1.0, 0.5, spread, norm, 2))
 
     return median_ms(work, len(searches.queries))
-
-
-def _features(scores: Float64, norm: float, utterances: int) -> Float64:
-    second, first = np.partition(scores, -2)[-2:]
-    spread = Spread(scores.mean(), scores.std(), len(scores))
-    return features(first, second, spread, norm, utterances)
 
 
 def _draw_indices(count: int, wanted: int, rng: np.random.Generator) -> Indices:

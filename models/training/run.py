@@ -10,6 +10,7 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.split import LENGTHS
 from turnwise.models.extras import require
 from turnwise.models.training.calibration import calibrate
+from turnwise.models.training.cascade import add_reranker
 from turnwise.models.training.config import (
     Config,
     CrossEncoderConfig,
@@ -25,6 +26,9 @@ from turnwise.models.training.learners.encoder import EncoderLearner, read_data
 from turnwise.models.training.learners.ioi import IoILearner
 from turnwise.models.training.learners.pairwise import PairwiseLearner
 from turnwise.models.training.trainer import Learner, OnProgress, fit, silent
+
+SERVED = "served"
+"""The folder of a run with the base and its new re-ranker, which a service loads as its model."""
 
 _log = logging.getLogger("turnwise.training")
 
@@ -45,7 +49,8 @@ def run(
         data: Folders where the corpora that it names are looked up; or files of dialogues to
             train on instead. A file whose path ends with the name of a corpus keeps that
             corpus's settings, such as the dialogues that it leaves out.
-        out: Folder for everything that the run writes. The stage before the last one has the
+        out: Folder for everything that the run writes. The run of a cross-encoder writes `served`,
+            its base with the new re-ranker. The stage before the last one has the
             folder `base` in it, the stage before that one `base/base`, and so on.
         small: Whether the values of the table `[small]` replace those of the file.
         resume: Whether to continue from an earlier run's checkpoint in `out`.
@@ -94,6 +99,7 @@ def train_stages(
     model = out / "model"
     calibrate(model, stages[-1], find)
     calibrate_examples(model, stages[-1], find)
+    add_reranker(model, stages[-1], find, out / SERVED)
     if isinstance(stages[-1], EncoderConfig):
         update_card(model, "encoder", UtteranceEncoder(model).facts)
     return model

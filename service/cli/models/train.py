@@ -39,13 +39,15 @@ def train(
 
     from turnwise.models.card import CARD  # noqa: PLC0415
     from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415
-    from turnwise.models.training.run import run  # noqa: PLC0415
+    from turnwise.models.training.run import SERVED, run  # noqa: PLC0415
 
     if out is None:
         out = Path("runs", f"{config.stem}-small" if small else config.stem)
     with TrainingProgress() as progress:
         folder = run(config, data or [], out, small=small, resume=resume, report=progress)
     typer.echo(f"best model in {folder}")
+    if (out / SERVED).exists():
+        typer.echo(f"the base with this re-ranker, for TURNWISE_MODEL, in {out / SERVED}")
     if (folder / CARD).exists():  # an encoder
         try:
             UtteranceEncoder(folder, device="cpu").write_graph(folder)

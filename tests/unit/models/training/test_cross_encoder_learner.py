@@ -1,4 +1,5 @@
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -6,19 +7,28 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.rerankers import CASCADE
 from tests.unit.models.conftest import Folder
 from tests.unit.models.training.conftest import train_once
+from turnwise.models.card import update_card
+from turnwise.models.confidence import Calibration
 from turnwise.models.data import write_jsonl
 from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.errors import ModelError
+from turnwise.models.rerankers.cascade import read_cascade
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
+from turnwise.models.rerankers.own import FOLDER, OwnReranker
 from turnwise.models.roles import EncoderKind
+from turnwise.models.training import cascade
+from turnwise.models.training.cascade import add_reranker
 from turnwise.models.training.config import Config, CrossEncoderConfig, MinimalPairs
 from turnwise.models.training.learners.cross_encoder import (
     CrossEncoderLearner,
     as_speech,
     read_minimal_lists,
 )
+from turnwise.models.training.run import train_stages
+from turnwise.models.training.trainer import silent
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +140,33 @@ def test_the_batches_of_an_epoch_are_always_the_same(config: CrossEncoderConfig)
 )
 def test_speech_has_no_capitals_and_marks(text: str, spoken: str) -> None:
     assert as_speech(text) == spoken
+
+
+@pytest.mark.train
+def test_a_run_writes_the_base_with_its_re_ranker(
+    tiny_encoder_folder: Folder,
+    config: CrossEncoderConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cascade, "fit_cascade", lambda _: CASCADE)  # it learns too little for one
+    base = tmp_path / "base"
+    shutil.copytree(tiny_encoder_folder(EncoderKind.HEADS), base)
+    update_card(base, "confidence", Calibration(0.5, 0.8, 1.0, -0.2, 0.1, -2.0))
+    once = config.model_copy(update={"base": str(base), "epochs": 1})
+    train_stages([once], tmp_path / "run", find=Path, resume=False, report=silent)
+    served = tmp_path / "run" / "served"
+    trained = CrossEncoder(tmp_path / "run" / "model")
+    own = OwnReranker(served)
+    pair = trained.pair(["[O] a z"], "a y")
+    logits = [model.forward(model.tokenize([pair])) for model in (trained, own)]
+    assert logits[1] == pytest.approx(logits[0], abs=0.5)
+    assert read_cascade(served / FOLDER) == CASCADE
+
+
+def test_a_base_without_a_confidence_gets_no_cascade(
+    config: CrossEncoderConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_reranker(tmp_path / "trained", config, Path, tmp_path / "served")
+    assert "no cascade is fitted" in caplog.text
+    assert not (tmp_path / "served").exists()

@@ -1,0 +1,267 @@
+"""Fits the cascade: which hits a re-ranker reads, when, and how sure the answer is afterwards.
+
+Validation dialogues are searched as for the confidence of an encoder (`calibration.py`): pools of
+several sizes, each once with the true reply and once without it.
+"""
+
+import logging
+import shutil
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from turnwise.models.arrays import Float64
+from turnwise.models.card import locate_model
+from turnwise.models.confidence import Calibration, held_out, regress
+from turnwise.models.data import Dialogue
+from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.errors import ModelError
+from turnwise.models.evaluation.confidence import Bank, Pool, Searches, make_searches
+from turnwise.models.evaluation.metrics import Indices, Mask, auroc, calibration_error
+from turnwise.models.files import replace_folder
+from turnwise.models.rerankers.cascade import (
+    Cascade,
+    RerankedCalibration,
+    combined_scores,
+    reranked_features,
+    standardised,
+)
+from turnwise.models.rerankers.cross_encoder import CrossEncoder
+from turnwise.models.rerankers.pack import pack
+from turnwise.models.rerankers.pairs import PairReranker
+from turnwise.models.training.config import Config, CrossEncoderConfig
+from turnwise.models.training.corpora import Find, validation_dialogues
+
+SIZES = (20, 200, 2_000)
+"""Sizes of the pools."""
+CONTEXTS = 120
+"""Contexts of each validation file, about."""
+CANDIDATES = (5, 10)
+"""Numbers of hits that a re-ranker may read."""
+WEIGHTS = np.arange(0, 4.01, 0.25)
+"""Weights of the first stage's score that are tried."""
+THRESHOLDS = np.arange(0.05, 1.001, 0.05)
+"""Confidences below which a re-ranker may read the hits."""
+KEPT = 0.95
+"""Share of the best gain that the threshold must keep: the rest costs many re-ranked turns."""
+WORTH = 0.005
+"""Gain in R@1 for which a re-ranker reads more hits."""
+ABSENT = -1
+"""The index of the true reply in a short list without it."""
+
+
+_log = logging.getLogger("turnwise.training")
+
+
+def add_reranker(trained: Path, config: Config, find: Find, folder: Path) -> None:
+    """Write a model with its own re-ranker, as a service loads it, after a cross-encoder learned.
+
+    The cascade is fitted on the validation dialogues. Without these, or where the base has no
+    confidence, nothing is written.
+
+    Args:
+        trained: The cross-encoder.
+        config: The run that trained it; nothing is done for another kind.
+        find: Finds its files.
+        folder: The new folder: a copy of the base, with the re-ranker in it.
+
+    Raises:
+        ModelError: The base cannot be loaded.
+        OSError: The folder cannot be written.
+    """
+    if not isinstance(config, CrossEncoderConfig):
+        return
+    encoder = UtteranceEncoder(config.base)
+    if not config.validation.paths or encoder.calibration is None:
+        what = "it needs validation files, and a base with a confidence"
+        _log.warning("no cascade is fitted, so that only TURNWISE_RERANKER serves it: %s", what)
+        return
+    splits = list(validation_dialogues(config.validation, find, 1).values())
+    reranker = CrossEncoder(trained)
+    cascade = fit_cascade(read_short_lists(encoder, reranker, splits))
+    if cascade is None:
+        _log.warning("no cascade is fitted: the re-ranker finds no more true replies than the base")
+        return
+    said = [dialogue.utterances for dialogues in splits for dialogue in dialogues]
+    samples = [
+        reranker.pair(reranker.read_context(texts[:-1], texts[-1].speaker), texts[-1].text)
+        for texts in said
+        if len(texts) > 1
+    ]
+    with replace_folder(folder) as fresh:
+        shutil.copytree(locate_model(config.base), fresh, dirs_exist_ok=True)
+        pack(trained, fresh, cascade, samples)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShortLists:
+    """The first hits of n searches, and what a re-ranker says of them.
+
+    Attributes:
+        z: (n, k) standardised scores of the first stage, best first.
+        logits: (n, k) of the re-ranker.
+        true: (n,) index of the true reply among the hits, or `ABSENT`.
+        before: (n,) confidence of the first stage in its first hit.
+        has_reply: (n,) whether the pool has the true reply.
+        dialogue: (n,) number of the dialogue.
+    """
+
+    z: Float64
+    logits: Float64
+    true: Indices
+    before: Float64
+    has_reply: Mask
+    dialogue: Indices
+
+    @classmethod
+    def joined(cls, parts: Sequence["ShortLists"]) -> "ShortLists":
+        """Return the lists of all parts; different parts have different dialogues."""
+        together = {
+            each.name: np.concatenate([getattr(part, each.name) for part in parts])
+            for each in fields(cls)
+        }
+        before = np.cumsum([0, *(1 + part.dialogue.max() for part in parts[:-1])])
+        together["dialogue"] += np.repeat(before, [len(part.true) for part in parts])
+        return cls(**together)
+
+    def first(self, candidates: int) -> Self:
+        """Return the lists of the first hits alone."""
+        true = np.where(self.true < candidates, self.true, ABSENT)
+        return replace(
+            self, z=self.z[:, :candidates], logits=self.logits[:, :candidates], true=true
+        )
+
+    def combine(self, weight: float) -> Float64:
+        """Return the combined scores (n, k)."""
+        rows = zip(self.logits, self.z, strict=True)
+        return np.stack([combined_scores(logits, z, weight) for logits, z in rows])
+
+
+def read_short_lists(
+    encoder: UtteranceEncoder,
+    reranker: PairReranker,
+    splits: Sequence[Sequence[Dialogue]],
+    contexts: int = CONTEXTS,
+    sizes: Sequence[int] = SIZES,
+) -> ShortLists:
+    """Search pools for the contexts of several splits, and let a re-ranker read the first hits.
+
+    Raises:
+        ModelError: The encoder has no calibration.
+    """
+    if encoder.calibration is None:
+        raise ModelError(f"model '{encoder.name}' has no calibration: its card names none")
+    nothing = Bank.of(encoder, (), 0)
+    parts = []
+    for dialogues in splits:
+        searches = make_searches(encoder, dialogues, nothing, contexts=contexts, largest=max(sizes))
+        parts.append(_read(searches, list(searches.pools(sizes)), encoder.calibration, reranker))
+    return ShortLists.joined(parts)
+
+
+def _read(
+    searches: Searches, pools: Sequence[Pool], calibration: Calibration, reranker: PairReranker
+) -> ShortLists:
+    split = searches.split
+    ranked = [pool.rank(max(CANDIDATES)) for pool in pools]
+    hits = [pool.candidates[best] for pool, best in zip(pools, ranked, strict=True)]
+    logits = _read_hits(searches, pools, hits, reranker)
+    true = np.array([split.true[pool.context] for pool in pools])
+    found = np.stack(hits) == true[:, None]
+    z = [standardised(p.scores[best], p.spread) for p, best in zip(pools, ranked, strict=True)]
+    return ShortLists(
+        z=np.stack(z),
+        logits=logits,
+        true=np.where(found.any(axis=1), found.argmax(axis=1), ABSENT),
+        before=calibration.confidence(np.stack([pool.features for pool in pools])),
+        has_reply=np.array([pool.has_reply for pool in pools]),
+        dialogue=split.dialogues[[pool.context for pool in pools]],
+    )
+
+
+def _read_hits(
+    searches: Searches, pools: Sequence[Pool], hits: Sequence[Indices], reranker: PairReranker
+) -> Float64:
+    """Return the logits (n, k) of the hits; those that pools of a context share are read once."""
+    of_context: defaultdict[int, set[int]] = defaultdict(set)
+    for pool, of_pool in zip(pools, hits, strict=True):
+        of_context[pool.context].update(of_pool.tolist())
+    known: dict[tuple[int, int], float] = {}
+    for number, wanted in of_context.items():
+        context = searches.split.contexts[number]
+        said = reranker.read_context(context.utterances, context.target.speaker)
+        scores = reranker.scores(said, [searches.split.pool[index] for index in wanted])
+        known |= zip([(number, index) for index in wanted], scores.tolist(), strict=True)
+    return np.array(
+        [
+            [known[pool.context, index] for index in of_pool.tolist()]
+            for pool, of_pool in zip(pools, hits, strict=True)
+        ]
+    )
+
+
+def fit_cascade(lists: ShortLists) -> Cascade | None:
+    """Return the cascade under which the first hit is the true reply most often.
+
+    It is None if the re-ranker finds no more true replies than the first stage. The figures of its
+    confidence are cross-validated: each was fitted on other dialogues.
+    """
+    fitted = {count: _fit_weight(lists.first(count)) for count in CANDIDATES}
+    few, many = CANDIDATES
+    candidates = many if fitted[many][1] - fitted[few][1] >= WORTH else few
+    weight, _ = fitted[candidates]
+    short = lists.first(candidates)
+    combined = short.combine(weight)
+    first = combined.argmax(axis=1)
+    below = _fit_threshold(short, first == short.true)
+    if below is None:
+        return None
+    deep = short.before < below
+    rows = np.arange(len(first))
+    second = np.sort(combined, axis=1)[:, -2]
+    features = reranked_features(
+        short.before, short.logits[rows, first], combined[rows, first] - second, first == 0
+    )[deep]
+    right = (first == short.true)[deep]
+    confidence = held_out(features, right, short.dialogue[deep])
+    calibration = RerankedCalibration(*regress(features, right).tolist())
+    has_reply = short.has_reply
+    figures = {
+        "answers": len(right),
+        "right_before": float((short.true == 0)[has_reply].mean()),
+        "right": float((np.where(deep, first, 0) == short.true)[has_reply].mean()),
+        "share": float(deep.mean()),
+        "calibration_error": calibration_error(confidence, right),
+        "auroc": auroc(confidence, right) or np.nan,
+    }
+    fitted_figures = {name: round(float(value), 4) for name, value in figures.items()}
+    return Cascade(candidates, weight, below, replace(calibration, fitted=fitted_figures))
+
+
+def _fit_weight(lists: ShortLists) -> tuple[float, float]:
+    """Return the weight with the best R@1 of the pools that have the reply, and that R@1."""
+    right = [
+        float((lists.combine(weight).argmax(axis=1) == lists.true)[lists.has_reply].mean())
+        for weight in WEIGHTS
+    ]
+    smooth = np.convolve(np.pad(right, 1, mode="edge"), np.ones(3) / 3, "valid")
+    best = int(smooth.argmax())
+    return float(WEIGHTS[best]), right[best]
+
+
+def _fit_threshold(lists: ShortLists, right: Mask) -> float | None:
+    """Return the least confidence below which re-ranking keeps most of its gain; None without one.
+
+    Args:
+        lists: The short lists.
+        right: (n,) whether the re-ranked first hit is the true reply.
+    """
+    gain = right.astype(np.float64) - (lists.true == 0)
+    gains = np.array([gain[lists.before < below].sum() for below in THRESHOLDS])
+    if gains.max() <= 0:
+        return None
+    return round(float(THRESHOLDS[np.argmax(gains >= KEPT * gains.max())]), 2)

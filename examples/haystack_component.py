@@ -11,33 +11,46 @@ from haystack.dataclasses import ChatMessage, ChatRole
 from turnwise import Client, GivenTurn, Goal
 
 _SPEAKERS = {ChatRole.USER: "user", ChatRole.ASSISTANT: "bot"}
+_MOST_TURNS = 100
+_MOST_CHARS = 1000
+"""The encoder reads as much of a text. A long message has its question at the end."""
 
 
 @component
 class ReplySelector:
     """Selects candidates from a pool, optionally toward a goal.
 
-    The messages of the pipeline are the context; it creates no session.
+    The messages of the pipeline are the context; it creates no session. There are no documents if
+    its confidence is too low; toward a goal there is no confidence.
     """
 
     def __init__(
-        self, url: str = "http://127.0.0.1:8000", pool: str = "default", top_k: int = 5
+        self,
+        url: str = "http://127.0.0.1:8000",
+        pool: str = "default",
+        top_k: int = 5,
+        min_confidence: float = 0.0,
     ) -> None:
         self.url = url
         self.pool = pool
         self.top_k = top_k
+        self.min_confidence = min_confidence
         self._client = Client(url)
 
     @component.output_types(documents=list[Document])
     def run(self, messages: list[ChatMessage], goal: str | None = None) -> dict[str, Any]:
-        """Return candidates, best first."""
+        """Return candidates, best first, without what the assistant said last."""
         context = [
-            GivenTurn(speaker=_SPEAKERS[message.role], text=message.text)
+            GivenTurn(speaker=_SPEAKERS[message.role], text=message.text.strip()[-_MOST_CHARS:])
             for message in messages
-            if message.role in _SPEAKERS and message.text
+            if message.role in _SPEAKERS and message.text and message.text.strip()
         ]
         goals = [Goal(text=goal, speaker="user")] if goal else []
-        answer = self._client.rank(context, pool=self.pool, goals=goals, top_k=self.top_k)
+        answer = self._client.rank(
+            context[-_MOST_TURNS:], pool=self.pool, goals=goals, repeat="last", top_k=self.top_k
+        )
+        if answer.confidence is not None and answer.confidence < self.min_confidence:
+            return {"documents": []}
         documents = [
             Document(content=ranked.text, score=ranked.score, meta={"reply_id": ranked.id})
             for ranked in answer.ranking
@@ -50,7 +63,13 @@ class ReplySelector:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters for a saved pipeline."""
-        return default_to_dict(self, url=self.url, pool=self.pool, top_k=self.top_k)
+        return default_to_dict(
+            self,
+            url=self.url,
+            pool=self.pool,
+            top_k=self.top_k,
+            min_confidence=self.min_confidence,
+        )
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "ReplySelector":

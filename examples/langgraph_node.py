@@ -1,8 +1,10 @@
-"""LangGraph: a node that answers from a pool; the thread is the session.
+"""LangGraph: a node that answers from a pool, or abstains; the thread is the session.
 
 pip install langgraph; turnwise serve; python examples/langgraph_node.py
 """
 
+import re
+import uuid
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -13,29 +15,50 @@ from langgraph.graph.state import CompiledStateGraph
 
 from turnwise import Client
 
+UNSURE = "I am not sure. Let me get somebody who knows."
+_MOST_CHARS = 1000
+"""The encoder reads as much of a text. A long message has its question at the end."""
+
 
 class ReplyNode:
-    """Posts the newest message, and answers with the best candidate that was not said before."""
+    """Posts the newest message, and answers with the best candidate that was not said before.
 
-    def __init__(self, client: Client, pool: str = "default") -> None:
+    Below a confidence, by default that of the pool, or if everything was said, it says `UNSURE`.
+    """
+
+    def __init__(
+        self, client: Client, pool: str = "default", min_confidence: float | None = None
+    ) -> None:
         self._client = client
         self._pool = pool
+        self._limit = {} if min_confidence is None else {"min_confidence": min_confidence}
 
     def __call__(self, state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         """Take the user's message, add the bot's."""
-        session = self._client.session(config["configurable"]["thread_id"])
-        said = {message.text for message in state["messages"]}
-        answer = session.turn("user", state["messages"][-1].text, pool=self._pool)
-        new = (candidate for candidate in answer.candidates if candidate.text not in said)
-        best = next(new, answer.candidates[0])
+        session = self._client.session(session_id(config["configurable"]["thread_id"]))
+        text = state["messages"][-1].text.strip()[-_MOST_CHARS:]
+        answer = session.turn("user", text, pool=self._pool, repeat=False, **self._limit)
+        if not answer.candidates:
+            session.turn("bot", UNSURE)
+            return {"messages": [AIMessage(UNSURE)]}
+        best = answer.candidates[0]
         session.turn("bot", candidate=best.id, pool=self._pool)
         return {"messages": [AIMessage(best.text, response_metadata={"reply_id": best.id})]}
 
 
-def graph(client: Client, pool: str = "default") -> CompiledStateGraph[Any, Any, Any, Any]:
+def session_id(thread: str) -> str:
+    """Return the session of a thread, whose id may be that of a channel, as `whatsapp:+1555`."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}", thread):
+        return thread
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, thread))
+
+
+def graph(
+    client: Client, pool: str = "default", min_confidence: float | None = None
+) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Return a graph with this node only, to extend."""
     builder = StateGraph(MessagesState)
-    builder.add_node("reply", ReplyNode(client, pool))
+    builder.add_node("reply", ReplyNode(client, pool, min_confidence))
     builder.add_edge(START, "reply")
     builder.add_edge("reply", END)
     return builder.compile(checkpointer=InMemorySaver())

@@ -2,19 +2,26 @@
 
 import importlib
 import json
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from http.server import ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.support.messages import posts
-from tests.support.service import Live
+from tests.support.messages import REPLIES, posts
+from tests.support.service import Launch, Live
+from turnwise.models.card import CARD
+from turnwise.models.confidence import Calibration
+from turnwise.models.roles import EncoderKind
+from turnwise.models.scores import Aggregation
 from turnwise.service.client import Client, GivenTurn
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -22,6 +29,14 @@ GOAL = "Thank you so much!"
 Example = Callable[[str], Any]
 CONTEXT = posts([("user", "Hello")])
 HELLO = [GivenTurn(speaker="user", text="Hello")]
+TALK = [
+    "Hello",
+    "Is my parcel there?",
+    "Is my parcel there?",
+    *(f"And {n}?" for n in range(6)),
+    "a " * 1500,
+]
+CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
 
 
 @pytest.fixture
@@ -35,6 +50,22 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Example:
 def client(live: Live) -> Iterator[Client]:
     with Client(live.url) as client:
         yield client
+
+
+@pytest.fixture
+def calibrated(
+    launch: Launch,
+    tmp_path: Path,
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+    in_torch: Path,
+) -> Live:
+    """A service with confidences, none of which is 1."""
+    folder = shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "model")
+    card = {"aggregation": asdict(Aggregation()), "confidence": asdict(CALIBRATION)}
+    (folder / CARD).write_text(json.dumps(card))
+    live = launch(model=str(folder), data_dir=in_torch)
+    live.fill()
+    return live
 
 
 def said(live: Live, session: str) -> list[tuple[str, str]]:
@@ -78,6 +109,33 @@ def test_langgraph_node_answers_each_message_with_another_reply(
     assert replies[0] == live.turn("other", "user", "Hello")["candidates"][0]["text"]
 
 
+def test_langgraph_node_says_so_when_it_has_no_reply(
+    client: Client, live: Live, example: Example
+) -> None:
+    pytest.importorskip("langgraph")
+    langgraph_node = example("langgraph_node")
+    thread = {"configurable": {"thread_id": "whatsapp:+15550100"}}
+    replies = []
+    for part in (TALK[:5], TALK[5:]):  # a restart of the bot loses its messages
+        bot = langgraph_node.graph(client)
+        states = [bot.invoke({"messages": [("user", text)]}, thread) for text in part]
+        replies += [state["messages"][-1].text for state in states]
+    assert set(replies[: len(REPLIES)]) == set(REPLIES)
+    assert replies[len(REPLIES) :] == [langgraph_node.UNSURE] * 2
+    session = langgraph_node.session_id("whatsapp:+15550100")
+    assert [text for speaker, text in said(live, session) if speaker == "bot"] == replies
+
+
+def test_langgraph_node_abstains_below_a_confidence(calibrated: Live, example: Example) -> None:
+    pytest.importorskip("langgraph")
+    langgraph_node = example("langgraph_node")
+    thread = {"configurable": {"thread_id": "t"}}
+    with Client(calibrated.url) as client:
+        bot = langgraph_node.graph(client, min_confidence=1.0)
+        state = bot.invoke({"messages": [("user", "Hello")]}, thread)
+    assert state["messages"][-1].text == langgraph_node.UNSURE
+
+
 def test_haystack_component_runs_in_a_pipeline_that_was_saved(
     live: Live, example: Example, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +156,26 @@ def test_haystack_component_runs_in_a_pipeline_that_was_saved(
         used.close()
     best = live.turn("s", "user", "Hello", top_k=2)["candidates"]
     assert found == [[candidate["text"] for candidate in best], toward(live, "s", top_k=2)]
+
+
+def test_haystack_component_through_a_conversation(
+    calibrated: Live, example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
+    pytest.importorskip("haystack")
+    from haystack.dataclasses import ChatMessage  # noqa: PLC0415
+
+    replies = example("haystack_component").ReplySelector
+    with closing(replies(calibrated.url)) as selector:
+        messages: list[ChatMessage] = []
+        for text in TALK:
+            messages.append(ChatMessage.from_user(text))
+            (best, *_) = selector.run(messages)["documents"]
+            messages.append(ChatMessage.from_assistant(best.content))
+    answers = [message.text for message in messages[1::2]]
+    assert all(earlier != later for earlier, later in pairwise(answers))
+    with closing(replies(calibrated.url, min_confidence=1.0)) as selector:
+        assert selector.run(messages[:1]) == {"documents": []}
 
 
 @pytest.fixture
@@ -137,6 +215,28 @@ def test_rasa_action_answers_in_view_of_the_tracker(
     assert [message["text"] for message in uttered] == (
         toward(live, "s", top_k=1) if goal else [best]
     )
+
+
+@pytest.mark.usefixtures("_rasa_sdk")
+def test_rasa_action_through_a_conversation(calibrated: Live, example: Example) -> None:
+    events: list[dict[str, Any]] = []
+    uttered: list[dict[str, Any]] = []
+    tracker = SimpleNamespace(events=events, get_slot={}.get)
+    dispatcher = SimpleNamespace(utter_message=lambda **message: uttered.append(message))
+    action = example("rasa_action").SelectReply
+
+    def answer(text: str, min_confidence: float = 0.0) -> dict[str, Any]:
+        events.append({"event": "user", "text": text})
+        with closing(action(calibrated.url, min_confidence=min_confidence)) as select:
+            select.run(dispatcher, tracker, {})
+        events.append({"event": "bot", "text": uttered[-1].get("text")})
+        return uttered[-1]
+
+    answers = [answer(text)["text"] for text in TALK]
+    assert all(earlier != later for earlier, later in pairwise(answers))
+    events.append({"event": "restart"})
+    assert answer(TALK[0])["text"] == answers[0]
+    assert answer("Is it raining?", min_confidence=1.0) == {"response": "utter_default"}
 
 
 def test_of_a_hundred_samples_the_one_that_leads_to_the_goal_is_first(

@@ -14,7 +14,7 @@ TORCH_PIP = $(PIP) $$([ "$(GPU)" ] || ! curl --fail --silent --head --max-time 3
   $(TORCH_INDEX)/torch/ || echo --extra-index-url $(TORCH_INDEX))
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: run demo check test nightly lint unit docs manifests benchmarks dist images version clean
+.PHONY: run demo check test nightly lint audit unit docs manifests benchmarks dist images version clean
 
 # Any setting may be given: `make run TURNWISE_PORT=9000`.
 run: export TURNWISE_DEFAULT_POOL ?= examples/replies.jsonl
@@ -44,6 +44,12 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# Known holes in the packages of constraints.txt. It asks PyPI, so it is no part of `make test`.
+audit:
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	build/audit/bin/pip-audit --strict --disable-pip --no-deps --requirement constraints.txt
 
 # The documentation as a site, to read or to put on any web server.
 docs: $(VENV)/.installed-docs

@@ -303,7 +303,7 @@ def test_workflows_call_targets_that_exist() -> None:
     said = "".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
     called = set(re.findall(r"\b(?:make |target: \[?)(\w+)", said))
     made = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert {"check", "dist", "images", "nightly", "test", "version"} <= called <= set(made)
+    assert {"audit", "check", "dist", "images", "nightly", "test", "version"} <= called <= set(made)
 
 
 # Licences of packages that a product under the Apache licence may link and pass on. MPL-2.0 asks

@@ -16,3 +16,21 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
+
+{{- define "turnwise.account" -}}
+{{ .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "turnwise.name" .) "default") }}
+{{- end }}
+
+{{- define "turnwise.resources" -}}
+{{- $process := .Values.gpu | ternary 1216 704 -}}
+{{- $loaded := div (mul .Values.candidates 17) 10240 -}}
+{{- $largest := div (mul .Values.candidates 28) 10240 -}}
+requests:
+  cpu: {{ .Values.cpu | quote }}
+  memory: {{ add $process $loaded }}Mi
+limits:
+  memory: {{ div (mul (add $process $largest) 5) 4 }}Mi
+  {{- if .Values.gpu }}
+  nvidia.com/gpu: 1
+  {{- end }}
+{{- end }}

@@ -7,6 +7,7 @@ import typer
 
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.extras import EXTRAS, install_line
+from turnwise.service.cli.backup import backup, restore
 from turnwise.service.cli.chat import chat
 from turnwise.service.cli.doctor import doctor
 from turnwise.service.cli.journal import journal
@@ -28,6 +29,8 @@ _EXTRAS = {
     "serve": "server",
     "doctor": "server",
     "pool": "server",
+    "backup": "server",
+    "restore": "server",
     "calibrate": "encoder",
     "journal": "server",
     "card": "encoder",
@@ -48,6 +51,8 @@ app.command(rich_help_panel=_SERVICE)(chat)
 app.command(rich_help_panel=_SERVICE)(mcp)
 app.command(rich_help_panel=_SERVICE)(doctor)
 app.add_typer(pool, name="pool", rich_help_panel=_SERVICE)
+app.command(rich_help_panel=_SERVICE)(backup)
+app.command(rich_help_panel=_SERVICE)(restore)
 app.add_typer(session, name="session", rich_help_panel=_SERVICE)
 app.command(cls=ManyValues, rich_help_panel=_SERVICE)(calibrate)
 app.add_typer(journal, name="journal", rich_help_panel=_SERVICE)

@@ -8,7 +8,7 @@
 - `redis`: the log of a pool in Redis, the names of all pools, and aliases.
 - `memory`: a pool in memory, its contents and indexes.
 - `stores`: a pool in a candidate store, and the engines.
-- `files`: files of candidates, snapshots and catalogues.
+- `files`: files of candidates, snapshots, backups and catalogues.
 
 Anything that keeps, changes or searches candidates belongs here; how a turn uses them belongs to
 `selection`. The package may import `encoder`, `redis`, `wire`, `observe`, `settings`, `errors` and

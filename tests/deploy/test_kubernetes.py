@@ -36,12 +36,43 @@ VALUES: dict[str, dict[str, Any]] = {
     "own": {
         "cpu": "1500m",
         "env": {"TURNWISE_MODEL": "/models/shop", "TURNWISE_DRAIN_TIMEOUT": "60"},
-        "image": {"repository": "registry.example/turnwise", "tag": "mine"},
+        "image": {
+            "repository": "registry.example/turnwise",
+            "tag": "mine",
+            "pullPolicy": "Always",
+        },
         "imagePullSecrets": [{"name": "registry"}],
         "ingress": {"enabled": True, "host": "a.example", "annotations": {"a.example/b": "c"}},
         "monitoring": {"enabled": True, "dashboard": True, "labels": {"release": "prometheus"}},
         "networkPolicy": {"enabled": True, "egress": [{"ports": [{"port": 4318}]}]},
         "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+        "podLabels": {"team": "shop"},
+        "podAnnotations": {"a.example/inject": "true"},
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "ssd", "operator": "Exists"}]}
+                    ]
+                }
+            }
+        },
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+        ],
+        "priorityClassName": "high",
+        "resources": {"limits": {"cpu": 2, "memory": "2Gi"}},
+        "envFrom": [{"secretRef": {"name": "more"}}],
+        "podSecurityContext": {"runAsUser": None, "fsGroup": None, "runAsGroup": None},
+        "securityContext": {"readOnlyRootFilesystem": False},
+        "serviceAccount": {"annotations": {"a.example/role": "reader"}},
+        "service": {
+            "type": "LoadBalancer",
+            "port": 8080,
+            "nodePort": 30080,
+            "annotations": {"a.example/internal": "true"},
+            "loadBalancerSourceRanges": ["10.0.0.0/8"],
+        },
         "volumeMounts": [{"name": "models", "mountPath": "/models"}],
         "volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}],
     },
@@ -179,6 +210,17 @@ def test_overlays_and_chart_render_the_same(
         ({"env": {"TURNWISE_MODEL": 3}}, "TURNWISE_MODEL"),
         ({"env": {"TURNWISE_REDIS_URL": "redis://here"}}, "TURNWISE_REDIS_URL"),
         ({"ingress": {"enabled": True}}, "ingress/host"),
+        ({"podAnnotations": {"inject": True}}, "podAnnotations/inject"),
+        ({"podLabels": {"app.kubernetes.io/name": "other"}}, "app.kubernetes.io/name"),
+        ({"affinity": {"podAfinity": {}}}, "podAfinity"),
+        ({"topologySpreadConstraints": [{"topologyKey": "rack"}]}, "topologySpreadConstraints"),
+        ({"resources": {"memory": "2Gi"}}, "memory"),
+        ({"envFrom": [{"secret": "more"}]}, "envFrom"),
+        ({"podSecurityContext": {"runAsuser": 1}}, "runAsuser"),
+        ({"securityContext": {"fsGroup": 1}}, "fsGroup"),
+        ({"serviceAccount": {"create": "no"}}, "serviceAccount/create"),
+        ({"service": {"type": "ExternalName"}}, "service/type"),
+        ({"image": {"pullPolicy": "Sometimes"}}, "image/pullPolicy"),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
@@ -236,8 +278,75 @@ def test_memory_follows_from_the_candidates(candidates: int, gpu: bool) -> None:
     assert megabytes(redis["resources"], "limits") == 2 * megabytes(redis["resources"], "requests")
 
 
-def test_the_chart_is_made_for_the_largest_pool_that_the_service_takes_by_default() -> None:
-    assert load(K8S / "chart" / "values.yaml")["candidates"] == Settings().max_pool_size
+@helm
+def test_by_default_the_chart_has_room_for_20_000_candidates_and_no_more() -> None:
+    found = chart({})
+    assert environment(found)["TURNWISE_MAX_POOL_SIZE"] == "20000"
+    assert container(found)["resources"] == {
+        "requests": {"cpu": "1", "memory": "737Mi"},
+        "limits": {"memory": "947Mi"},
+    }
+
+
+@helm
+def test_a_pod_gets_what_the_values_say() -> None:
+    values = VALUES["own"]
+    found = chart(values)
+    template = found["Deployment", "turnwise"]["spec"]["template"]
+    spec = template["spec"]
+    only = container(found)
+    assert template["metadata"]["annotations"] == values["podAnnotations"]
+    assert template["metadata"]["labels"]["team"] == "shop"
+    assert "team" not in found["Deployment", "turnwise"]["spec"]["selector"]["matchLabels"]
+    for name in ("affinity", "priorityClassName", "imagePullSecrets", "tolerations"):
+        assert spec[name] == values[name]
+    (spread,) = spec["topologySpreadConstraints"]
+    assert spread.pop("labelSelector")["matchLabels"]["app.kubernetes.io/name"] == "turnwise"
+    assert [spread] == values["topologySpreadConstraints"]
+    assert spec["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert only["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert only["envFrom"] == values["envFrom"]
+    assert only["imagePullPolicy"] == "Always"
+    assert only["resources"] == {
+        "requests": {"cpu": "1500m", "memory": "737Mi"},
+        "limits": {"cpu": 2, "memory": "2Gi"},
+    }
+
+
+@helm
+def test_a_service_may_have_a_load_balancer() -> None:
+    values = VALUES["own"]["service"]
+    service = chart(VALUES["own"])["Service", "turnwise"]
+    assert service["metadata"]["annotations"] == values["annotations"]
+    assert service["spec"]["type"] == "LoadBalancer"
+    assert service["spec"]["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
+    (port,) = service["spec"]["ports"]
+    assert port == {"name": "http", "port": 8080, "targetPort": "http", "nodePort": 30080}
+
+
+@helm
+@pytest.mark.parametrize(
+    ("account", "name"),
+    [
+        ({"annotations": {"a": "b"}}, "turnwise"),
+        ({"name": "own"}, "own"),
+        ({"create": False}, "default"),
+        ({"create": False, "name": "own"}, "own"),
+    ],
+)
+def test_pods_have_a_service_account(account: dict[str, Any], name: str) -> None:
+    found = chart({"serviceAccount": account})
+    spec = found["Deployment", "turnwise"]["spec"]["template"]["spec"]
+    assert spec["serviceAccountName"] == name
+    made = {kind: name for kind, name in found if kind == "ServiceAccount"}
+    assert made == ({"ServiceAccount": name} if account.get("create", True) else {})
 
 
 @helm
@@ -365,6 +474,15 @@ def test_the_data_folder_is_a_volume(claim: str) -> None:
     assert {"name": "data", "mountPath": "/opt/turnwise/data"} in container(found)["volumeMounts"]
     for resource in found.values():
         check(resource, CLUSTERS[0])
+
+
+def test_the_example_of_a_nightly_backup_is_accepted() -> None:
+    page = (K8S.parent / "docs" / "backup.md").read_text(encoding="utf-8")
+    (job,) = (yaml.safe_load(block.text) for block in blocks(page) if block.language == "yaml")
+    check(job, CLUSTERS[-1])
+    check(job, CLUSTERS[0])
+    pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == f"registry.example/turnwise:{version()}"
 
 
 @kubectl

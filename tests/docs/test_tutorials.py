@@ -58,6 +58,7 @@ EXACT = {"confidence", "explain"}
 WITH_EXAMPLES = {"README", "agents", "chat-clients", "handover", "quick-start", "explain", "voice"}
 """Pages whose service has the example replies."""
 LONG = [
+    "backup",
     "bulk",
     "candidate-stores",
     "confidence",

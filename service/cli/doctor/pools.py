@@ -52,9 +52,7 @@ async def examine_pools(
 
 
 def _describe_lost(key: PoolKey) -> Finding:
-    advice = (
-        "restore a snapshot (`turnwise pool restore`) or load it; DELETE /pools/NAME gives it up"
-    )
+    advice = "`turnwise restore FOLDER`, or load it; DELETE /pools/NAME gives it up"
     return Finding(f"pool {key}", "fail", "Redis lost it, or this alias", advice)
 
 

@@ -10,7 +10,7 @@ from turnwise.service.pools import SnapshotManifest, read_snapshot, write_snapsh
 from turnwise.service.pools.encoding import EncodingProgress
 from turnwise.service.settings import Settings
 from turnwise.service.wire.fields import StoreName
-from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, PoolSettings
+from turnwise.service.wire.pools import Edited, PoolInfo
 
 
 async def save_pool(
@@ -25,10 +25,9 @@ async def save_pool(
         ServiceError: There is no such pool, or Redis cannot be reached.
     """
     async with components_of(settings) as components:
-        pools = components.pools
-        await pools.load(namespace, name)
-        view = await pools.view(namespace, name)
-        info = await pools.info(namespace, name)
+        await components.pools.load(namespace, name)
+        view = await components.pools.view(namespace, name)
+        info = await components.pools.info(namespace, name)
         return await write_snapshot(view, folder, model=info.model, fingerprint=info.fingerprint)
 
 
@@ -56,13 +55,9 @@ async def restore_pool(
         try:
             await pools.load(namespace, name)
         except PoolNotFound:
-            manifest = snapshot.manifest
-            kept = {"encoder", *PoolSettings._fields}
-            request = PoolRequest.model_validate(manifest.model_dump(include=kept))
-            await pools.create(namespace, name, request)
+            await pools.create(namespace, name, snapshot.manifest.request())
         batches = partial(snapshot.batches, progress=progress)
-        edited = await pools.replace(namespace, name, batches)
-        return name, edited
+        return name, await pools.replace(namespace, name, batches)
 
 
 async def move_pool(settings: Settings, namespace: str, name: str, to: StoreName) -> PoolInfo:

@@ -1,1 +1,1 @@
-"""Pools as files: snapshots, catalogues to encode in bulk, and encoded parts."""
+"""Pools as files: snapshots, backups, catalogues to encode in bulk, and encoded parts."""

@@ -6,7 +6,8 @@ If candidates have examples, there is a further file with their vectors.
 import asyncio
 import hashlib
 import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tokenize import TokenError
@@ -25,10 +26,10 @@ from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.pools.view import CandidateBatch, PoolView
 from turnwise.service.settings import describe_excess
 from turnwise.service.wire.fields import EncoderName, Name, Share, Text
-from turnwise.service.wire.pools import LearnFrom, PoolCalibration
+from turnwise.service.wire.pools import LearnFrom, PoolCalibration, PoolRequest, PoolSettings
 
 FORMAT = 1
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 _CANDIDATES = "candidates.jsonl"
 _VECTORS = "vectors.npy"
 _EXAMPLES = "examples.npy"
@@ -72,6 +73,15 @@ class SnapshotManifest(BaseModel):
     """Fingerprint of the model that encoded the vectors."""
     dimension: PositiveInt
     files: dict[str, File]
+
+    @property
+    def settings(self) -> PoolSettings:
+        """The settings of the pool."""
+        return PoolSettings(*(getattr(self, name) for name in PoolSettings._fields))
+
+    def request(self) -> PoolRequest:
+        """Return the request that creates such a pool."""
+        return PoolRequest(encoder=self.encoder, **self.settings._asdict())
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +160,7 @@ def _write(batch: CandidateBatch, folder: Path, manifest: SnapshotManifest) -> S
             files = {path.name: described(path) for path in sorted(made.iterdir())}
             manifest = manifest.model_copy(update={"files": files})
             text = manifest.model_dump_json(indent=2, exclude_none=True) + "\n"
-            (made / _MANIFEST).write_text(text, encoding="utf-8")
+            (made / MANIFEST).write_text(text, encoding="utf-8")
             return manifest
     except OSError as error:
         raise SnapshotError(f"'{folder}' cannot be written: {error}") from error
@@ -167,14 +177,35 @@ def read_snapshot(folder: Path, most: int) -> Snapshot:
         SnapshotError: It is missing, does not agree with its manifest, or exceeds a limit.
         NotEnoughMemory: It does not fit into memory.
     """
+    with _naming(folder):
+        manifest = _check(folder)
+        return Snapshot(manifest, _read_batch(folder, manifest, most))
+
+
+def check_snapshot(folder: Path) -> SnapshotManifest:
+    """Return the manifest of the snapshot in a folder, whose files agree with it.
+
+    Raises:
+        SnapshotError: It is missing, or does not agree with its manifest.
+    """
+    with _naming(folder):
+        return _check(folder)
+
+
+@contextmanager
+def _naming(folder: Path) -> Iterator[None]:
+    """Name the folder in an error about its contents."""
     try:
-        manifest = SnapshotManifest.model_validate_json(_read_manifest(folder))
-        _check_files(folder, manifest)
-        batch = _read_batch(folder, manifest, most)
+        yield
     except (OSError, ValueError, OverflowError, DataError, SnapshotError) as error:
         why = f"manifest: {first_error(error)}" if isinstance(error, ValidationError) else error
         raise SnapshotError(f"snapshot '{folder}' cannot be read: {why}") from error
-    return Snapshot(manifest, batch)
+
+
+def _check(folder: Path) -> SnapshotManifest:
+    manifest = SnapshotManifest.model_validate_json(_read_manifest(folder))
+    _check_files(folder, manifest)
+    return manifest
 
 
 def _read_batch(folder: Path, manifest: SnapshotManifest, most: int) -> CandidateBatch:
@@ -224,10 +255,10 @@ def _check_files(folder: Path, manifest: SnapshotManifest) -> None:
 
 
 def _read_manifest(folder: Path) -> bytes:
-    path = folder / _MANIFEST
+    path = folder / MANIFEST
     _check_plain(path)
     if path.stat().st_size > _MOST_MANIFEST_BYTES:
-        raise SnapshotError(f"{_MANIFEST} has more than {_MOST_MANIFEST_BYTES} bytes")
+        raise SnapshotError(f"{MANIFEST} has more than {_MOST_MANIFEST_BYTES} bytes")
     return path.read_bytes()
 
 

@@ -102,6 +102,14 @@ class Directory(Commands):
         """Note that Redis lost pools or aliases of these names."""
         await self.execute("pool_write", self._redis.sadd(_MISSING, *map(str, names)))
 
+    async def names_and_aliases(self) -> tuple[set[PoolKey], dict[PoolKey, PoolKey]]:
+        """Return the names of all pools and the pool of each alias, as they are at one moment."""
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.hkeys(_NAMES)
+        pipeline.hgetall(_ALIASES)
+        names, aliases = await self.execute("pool_read", pipeline.execute())
+        return {*map(_key, names)}, {_key(alias): _key(pool) for alias, pool in aliases.items()}
+
     async def resolve(self, name: PoolKey) -> PoolKey:
         """Return the pool that a name refers to: the pool of an alias, or the name itself."""
         pool = await self.execute("pool_read", self._redis.hget(_ALIASES, str(name)))

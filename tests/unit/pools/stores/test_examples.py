@@ -283,7 +283,7 @@ async def test_a_snapshot_brings_examples_back_without_encoding(
     with monkeypatch.context() as patch:
         patch.setattr(encoder_of(replica), "examples", fails)
         patch.setattr(encoder_of(replica), "candidates", fails)
-        await replica.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
+        await replica.pools.replace("n", "p", read_snapshot(tmp_path / "s", 10).batches)
     await find_examples(replica, 3)
     assert await contents(replica) == {each.id: each for each in CANDIDATES}
 
@@ -301,7 +301,7 @@ async def check_former_collection(replica: Replica, engine: StoreName, folder: P
             await replica.upsert(candidate)
     assert [each.text for each in (await contents(replica)).values()] == ["One."]
     await write_snapshot(replica.view(), folder, model="tiny", fingerprint="tiny")
-    await replica.pools.replace("n", "p", read_snapshot(folder).batches)
+    await replica.pools.replace("n", "p", read_snapshot(folder, 10).batches)
     await replica.upsert(*CANDIDATES)
     await find_examples(replica, 3)
 

@@ -1,0 +1,65 @@
+"""`turnwise backup` and `turnwise restore`: every pool of a Redis, with aliases and settings."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from turnwise.service.settings import Settings
+
+RedisUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="URL of the Redis with the pools.", show_default="TURNWISE_REDIS_URL, or private"
+    ),
+]
+
+
+def backup(
+    folder: Annotated[Path, typer.Argument(help="Folder to write to; must be empty or not exist.")],
+    *,
+    redis_url: RedisUrl = None,
+) -> None:
+    """Save the pools of all namespaces, with aliases, settings and learned examples.
+
+    Services go on meanwhile: each pool is saved as it is at one moment. After an interruption, run
+    the command again: it skips what is saved and has not changed. Sessions are not saved.
+    """
+    from turnwise.models.errors import TurnwiseError  # noqa: PLC0415
+    from turnwise.service.cli.backup.work import back_up  # noqa: PLC0415 - loads the model
+
+    manifest = asyncio.run(back_up(_read_settings(redis_url), folder, typer.echo))
+    typer.echo(f"{len(manifest.pools)} pools and {len(manifest.aliases)} aliases are in {folder}")
+    if unsaved := manifest.unsaved:
+        why = "; ".join(f"{name}: {reason}" for name, reason in unsaved.items())
+        raise TurnwiseError(f"{len(unsaved)} pools or aliases could not be saved: {why}")
+
+
+def restore(
+    folder: Annotated[Path, typer.Argument(help="Folder that `turnwise backup` wrote.")],
+    *,
+    redis_url: RedisUrl = None,
+) -> None:
+    """Restore all pools and aliases of a backup.
+
+    Each of its pools gets exactly the candidates and settings of the backup, in one version; other
+    pools stay as they are. The command first checks every file, and changes nothing if one is
+    missing or damaged. After an interruption, run it again.
+    """
+    from turnwise.service.cli.backup.work import restore_all  # noqa: PLC0415 - loads the model
+
+    manifest = asyncio.run(restore_all(_read_settings(redis_url), folder, typer.echo))
+    typer.echo(f"{len(manifest.pools)} pools and {len(manifest.aliases)} aliases are restored")
+    if unsaved := manifest.unsaved:
+        typer.echo(f"the backup has no copy of {', '.join(unsaved)}", err=True)
+
+
+def _read_settings(redis_url: str | None) -> "Settings":
+    """Return the settings, and print which Redis the command works on."""
+    from turnwise.service.settings import read_settings  # noqa: PLC0415
+
+    settings = read_settings(redis_url=redis_url) if redis_url else read_settings()
+    typer.echo(settings.redis_place, err=True)
+    return settings

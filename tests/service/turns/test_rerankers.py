@@ -179,7 +179,7 @@ def test_a_snapshot_keeps_the_encoder(by_pairs: Live, tmp_path: Path) -> None:
     settings = by_pairs.services.settings
     folder = tmp_path / "snapshot"
     asyncio.run(save_pool(settings, by_pairs.namespace, "pairs", folder))
-    assert read_snapshot(folder).manifest.encoder == "pairwise"
+    assert read_snapshot(folder, 100).manifest.encoder == "pairwise"
     encoded: list[tuple[int, int]] = []
     progress = lambda *done: encoded.append(done)  # noqa: E731
     asyncio.run(restore_pool(settings, by_pairs.namespace, "copy", folder, progress))

@@ -143,7 +143,9 @@ def make_server(url: str, key: str | None) -> MCPServer:
         url: URL of the service.
         key: API key over stdio. Over HTTP the callers send theirs.
     """
-    server = MCPServer("turnwise", instructions=INSTRUCTIONS, version=version("turnwise"))
+    server = MCPServer(
+        "turnwise", instructions=INSTRUCTIONS, version=version("turnwise"), log_level="WARNING"
+    )
     tools = Tools(url, key)
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     for tool in (tools.select_reply, tools.rank_replies, tools.plan_goals, tools.search_pool):

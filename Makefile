@@ -29,7 +29,7 @@ check: $(VENV)/.installed-test
 	@$(MAKE) --no-print-directory --jobs 2 $(filter --%,$(.FEATURES:output-sync=--output-sync=target)) lint unit
 
 unit: $(VENV)/.installed-test
-	@$(BIN)/pytest -q -n logical -m "not live and not train and not browser and not docs and not deploy and not nightly"
+	@$(BIN)/pytest -q -n logical --ignore tests/service -m "not live and not train and not browser and not docs and not deploy and not nightly"
 
 test: $(VENV)/.installed-test lint
 	$(BIN)/pytest

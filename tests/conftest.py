@@ -27,6 +27,8 @@ TESTS = Path(__file__).parent
 MARKS = {
     "service": "live",
     "service/console": "browser",
+    "test_telemetry.py": "live",
+    "unit/models/encoder/test_eight_bits.py": "train",
     "unit/models/encoder/test_export.py": "train",
     "unit/models/encoder/test_onnx.py": "train",
     "docs/test_examples.py": "docs",

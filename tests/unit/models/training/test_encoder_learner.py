@@ -192,6 +192,7 @@ def test_heads_learn_every_role_from_a_teacher(
     assert distance(tiny_encoder_folder(EncoderKind.TRIPLE)) > 0.1
 
 
+@pytest.mark.train
 def test_heads_learn_from_the_encoder_below_them_which_stays(
     tiny_encoder_folder: Folder, encoder_config: EncoderConfig, tmp_path: Path
 ) -> None:

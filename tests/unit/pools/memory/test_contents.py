@@ -1,7 +1,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -300,21 +300,21 @@ def test_an_unknown_id_is_an_error() -> None:
         contents.take(["a", "b"])
 
 
-def test_texts_of_the_pool_have_vectors() -> None:
-    contents = contents_of({"a": 1, "b": 2}).merge(FlatIndex)
-    contents = contents.after([edit_of({"c": 3}, [])], FlatIndex)
-    encoded = contents.find_vectors(["3", "1", "7"])
-    assert {text: vector.tobytes() for text, vector in encoded.items()} == {
-        text: VECTORS[int(text)].tobytes() for text in ("3", "1")
-    }
-
-
-def test_examples_of_the_pool_have_vectors() -> None:
+@pytest.mark.parametrize(
+    ("find", "texts", "unknown"),
+    [
+        (Contents.find_vectors, ["5", "1"], "7"),
+        (Contents.find_example_vectors, ["e7", "e15", "e36"], "1"),
+    ],
+)
+def test_texts_and_examples_of_the_pool_have_vectors(
+    find: Callable[[Contents, list[str]], dict[str, Float16]], texts: list[str], unknown: str
+) -> None:
     contents = contents_of({"a": 1, "b": 2}).merge(FlatIndex)
     contents = contents.after([edit_of({"c": 5}, ["a"])], FlatIndex)
-    encoded = contents.find_example_vectors(["e7", "e15", "e36", "1"])
+    encoded = find(contents, [*texts, unknown])
     assert {text: vector.tobytes() for text, vector in encoded.items()} == {
-        text: VECTORS[int(text[1:])].tobytes() for text in ("e7", "e15", "e36")
+        text: VECTORS[int(text.lstrip("e"))].tobytes() for text in texts
     }
 
 

@@ -51,6 +51,21 @@ Make = Callable[[int], Request]
 """Returns the request of a number; no two of them share a text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """Requests over several connections.
+
+    Attributes:
+        connections: Number of connections.
+        victim: The request of the victim that is most like those of the attack.
+        make: Makes the requests.
+    """
+
+    connections: int
+    victim: str
+    make: Make
+
+
 def utterances(number: int, size: int) -> list[str]:
     """Return texts that no other number has."""
     return list(islice(sayings(number), size))
@@ -75,72 +90,81 @@ _GOALS = [{"text": text, "speaker": f"s{n % 7}"} for n, text in enumerate(uttera
 _LISTED = [{"text": text, "speaker": f"s{n % 7}"} for n, text in enumerate(utterances(2, 1000))]
 _LINES = [{"id": f"u{n}", "text": text} for n, text in enumerate(utterances(3, 5000))]
 
-ATTACKS: dict[str, tuple[int, Make]] = {
-    "new candidates to rank": (
+ATTACKS: dict[str, Attack] = {
+    "new candidates to rank": Attack(
         8,
+        "rank",
         lambda n: Request(
             "POST", "/rank", {"context": _LONG[:2], "candidates": utterances(n, 1000)}
         ),
     ),
-    "known candidates, goals and speakers": (
+    "known candidates, goals and speakers": Attack(
         8,
+        "rank",
         lambda _: Request(
             "POST",
             "/rank",
             {"context": _LONG[:50], "candidates": _LISTED, "goals": _GOALS, "fit_weight": 1.0},
         ),
     ),
-    "explained ranking, long context": (
+    "explained ranking, long context": Attack(
         8,
+        "rank",
         lambda _: Request(
             "POST", "/rank", {"context": _LONG, "candidates": _LISTED, "explain": True}
         ),
     ),
-    "new filters": (
+    "new filters": Attack(
         40,
+        "new filter",
         lambda _: Request(
             "POST", "/pools/large/search", {"text": "Hello", "where": new_filter(_CONDITIONS)}
         ),
     ),
-    "searches": (
+    "searches": Attack(
         40,
+        "search",
         lambda n: Request("POST", "/pools/large/search", {"text": f"Hello {n % 50}", "top_k": 100}),
     ),
-    "plans": (
+    "plans": Attack(
         40,
+        "plan",
         lambda n: Request(
             "POST",
             "/plan",
             {"goals": [{"text": text} for text in utterances(n % 3, 16)], "top": 100},
         ),
     ),
-    "turns": (
+    "turns": Attack(
         40,
+        "turn",
         lambda n: Request(
             "POST",
             f"/sessions/a{n}/turn",
             {"speaker": "user", "text": utterances(n, 1)[0], "pool": "large"},
         ),
     ),
-    "turns of one session": (
+    "turns of one session": Attack(
         40,
+        "turn",
         lambda n: Request(
             "POST",
             f"/sessions/one{n // 400}/turn",
             {"speaker": "user", "text": utterances(n, 1)[0], "pool": "large"},
         ),
     ),
-    "uploads": (3, lambda n: Request("PUT", "/pools/up/candidates", [*_LINES, {"text": str(n)}])),
-    "bodies that are no requests": (
+    "uploads": Attack(
+        3, "edit", lambda n: Request("PUT", "/pools/up/candidates", [*_LINES, {"text": str(n)}])
+    ),
+    "bodies that are no requests": Attack(
         8,
+        "rank",
         lambda _: Request("POST", "/rank", {"context": [], "candidates": ["a"] * 200_000}),
     ),
-    "/openapi.json": (30, lambda _: Request("GET", "/openapi.json")),
-    "/metrics": (20, lambda _: Request("GET", "/metrics")),
-    "unknown paths": (30, lambda _: Request("GET", "/none")),
+    "/openapi.json": Attack(30, "/livez", lambda _: Request("GET", "/openapi.json")),
+    "/metrics": Attack(20, "/livez", lambda _: Request("GET", "/metrics")),
+    "unknown paths": Attack(30, "/livez", lambda _: Request("GET", "/none")),
 }
-"""For each attack: its connections, and its requests."""
-
 VICTIMS: dict[str, Make] = {
     "turn": lambda n: Request(
         "POST",
@@ -173,7 +197,9 @@ _NUMBERS = count(1000)
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=ATTACKS)
-    parser.add_argument("--victims", nargs="+", default=["turn", "/livez"], choices=VICTIMS)
+    parser.add_argument(
+        "--victims", nargs="+", choices=VICTIMS, help="by default turns, and what is most like it"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of a block")
     parser.add_argument("--blocks", type=int, default=3, help="blocks with the attack")
     parser.add_argument("--large", type=int, default=120_000, help="size of the attacker's pool")
@@ -187,7 +213,7 @@ def measure(options: argparse.Namespace) -> Rows:
     with serving(options.large, options.own) as service:
         asyncio.run(prepare(service))
         for attack in options.attacks:
-            for victim in options.victims:
+            for victim in options.victims or dict.fromkeys(("turn", ATTACKS[attack].victim)):
                 alternate(service, attack, victim, options, rows)
     return rows
 
@@ -312,7 +338,6 @@ def run_attack(port: int, attack: str, seconds: float, seed: int, sending: Any) 
 
 async def flood(port: int, attack: str, seconds: float, seed: int) -> Counter[str]:
     """Send requests over all connections until the time is over; count answers by status."""
-    connections, make = ATTACKS[attack]
     numbers = count(seed * 1_000_000)
     statuses = Counter[str]()
     end = time.perf_counter() + seconds
@@ -320,13 +345,13 @@ async def flood(port: int, attack: str, seconds: float, seed: int) -> Counter[st
     async def send_all() -> None:
         connection = await Connection.open(port, _ATTACKER)
         while time.perf_counter() < end:
-            request = make(next(numbers))
+            request = ATTACKS[attack].make(next(numbers))
             status, _ = await connection.request(request.method, request.path, request.body)
             statuses[str(status)] += 1
 
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds + 30):
-            await asyncio.gather(*(send_all() for _ in range(connections)))
+            await asyncio.gather(*(send_all() for _ in range(ATTACKS[attack].connections)))
     return statuses
 
 

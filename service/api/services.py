@@ -1,6 +1,7 @@
 """The use cases and components of a running replica, as one object that routes depend on."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
@@ -47,6 +48,26 @@ def once_a_second(check: Check) -> Check:
     return checked
 
 
+class SharedPages:
+    """Makes pages in a thread, one at a time. Requests that wait share the next page."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._pages: dict[str, tuple[float, bytes]] = {}
+        """The newest page of each name, and when it was begun."""
+
+    async def get(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """Return a page that was begun after this call."""
+        asked_at = monotonic()
+        async with self._lock:
+            begun_at, page = self._pages.get(name, (-math.inf, b""))
+            if begun_at < asked_at:
+                begun_at = monotonic()
+                page = await asyncio.to_thread(make)
+                self._pages[name] = begun_at, page
+            return page
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderServices:
     """The parts that the routes of every service need; `app.state.services` holds them."""
@@ -57,6 +78,7 @@ class EncoderServices:
     keys: ApiKeys
     encoder: "Encoder"
     queues: Sequence["EncoderQueue"]
+    pages: SharedPages = field(default_factory=SharedPages)
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after SIGTERM: `/readyz` fails, but the service still answers requests."""
 

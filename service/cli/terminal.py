@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from turnwise.models.data import Utterance, merge_runs
-from turnwise.service.client import Goal, ProblemError, Ranked, Selected, Session
+from turnwise.service.client import Goal, ProblemError, RankAnswer, Ranked, Selected, Session
+from turnwise.service.wire.fields import MAX_TOP_K
 
 USER = "user"
 BOT = "bot"
@@ -68,7 +69,7 @@ class Chat:
         if self._goal:
             self._rank()
         else:
-            self._offer(answer.candidates)
+            self._offer(answer.candidates, reranked=answer.reranked)
 
     def _say_as_bot(self, line: str) -> None:
         if line.isdecimal() or not line:
@@ -82,21 +83,20 @@ class Chat:
 
     def _rank(self) -> None:
         """Show candidates for the current state of the session."""
-        self._offer(self._ranking(explain=False))
+        answer = self._ranking(self._top_k, explain=False)
+        self._offer(answer.ranking, reranked=answer.reranked)
 
-    def _ranking(self, *, explain: bool) -> Sequence[Ranked]:
+    def _ranking(self, top_k: int, *, explain: bool) -> RankAnswer:
         goals = [Goal(text=self._goal, speaker=USER)] if self._goal else []
-        answer = self._session.rank(
-            pool=self._pool, goals=goals, top_k=self._top_k, explain=explain
-        )
-        return answer.ranking
+        return self._session.rank(pool=self._pool, goals=goals, top_k=top_k, explain=explain)
 
-    def _offer(self, choices: Sequence[Selected | Ranked]) -> None:
+    def _offer(self, choices: Sequence[Selected | Ranked], *, reranked: bool) -> None:
         self._choices = choices
         if not self._choices:
             self._note(f"pool {self._pool} is empty; load candidates with `turnwise pool load`")
             return
-        table = Table("", "score", f"toward: {escape(self._goal)}" if self._goal else "reply")
+        score = "re-ranked" if reranked else "score"
+        table = Table("", score, f"toward: {escape(self._goal)}" if self._goal else "reply")
         table.box = SIMPLE_HEAD
         for number, choice in enumerate(self._choices, start=1):
             reply = escape(choice.text)
@@ -121,7 +121,8 @@ class Chat:
     def _explain(self, number: str) -> None:
         if (choice := self._find_choice(number)) is None:
             return
-        ranking = self._ranking(explain=True)
+        # A candidate that was re-ranked may be far down without the re-ranker.
+        ranking = self._ranking(MAX_TOP_K, explain=True).ranking
         parts = next((one.contributions for one in ranking if one.text == choice.text), None)
         if parts is None:
             self._note(

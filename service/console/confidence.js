@@ -28,8 +28,8 @@ function draw() {
   byId("candidates").classList.toggle("doubted", Boolean(doubt));
 }
 
-function meter({ confidence }) {
-  const words = `confidence ${decimals(confidence, 2)}`;
+function meter({ confidence, reranked }) {
+  const words = `confidence ${decimals(confidence, 2)}${reranked ? ", re-ranked" : ""}`;
   return h("span.confidence", { vars: { share: confidence } }, words);
 }
 

@@ -160,7 +160,7 @@ async def test_all_candidates_are_replaced_in_one_version_while_other_replicas_g
     await replica.upsert("Three.", Candidate(some("Two.")[0].id, "Changed."))
     await until(lambda: other.version() == 2)
     replica.encoder.candidates.clear()
-    replacing = replica.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
+    replacing = replica.pools.replace("n", "p", read_snapshot(tmp_path / "s", 10_000).batches)
     task = asyncio.create_task(replacing)
     while not task.done():
         await searched(other, query, 2)
@@ -485,7 +485,7 @@ async def test_a_replacement_that_comes_after_an_edit_is_rejected_and_leaves_no_
 
     monkeypatch.setattr(store, "create", edit_meanwhile)
     with pytest.raises(Conflict, match="edited meanwhile; nothing was changed"):
-        await one.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
+        await one.pools.replace("n", "p", read_snapshot(tmp_path / "s", 10_000).batches)
     assert await left(store) == before
     stored = await one.followed.records.stored(PoolKey("n", "p"))
     assert stored
@@ -510,7 +510,7 @@ async def test_an_edit_of_a_collection_that_was_just_replaced_is_repeated_in_the
 
     async def replace_meanwhile(*args: Any) -> int:  # noqa: ANN401
         monkeypatch.setattr(ours, "count", count)
-        replace = two.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
+        replace = two.pools.replace("n", "p", read_snapshot(tmp_path / "s", 10_000).batches)
         replacing.append(asyncio.create_task(replace))
         await until(lambda: one.version() == 2)
         return await count(*args)
@@ -633,7 +633,7 @@ async def test_a_recall_noted_meanwhile_does_not_stop_a_replacement_which_draws_
         await records.note_recall(PoolKey("n", "p"), replace(collection, width=64, recall=1.0))
 
     monkeypatch.setattr(store, "create", measured_meanwhile)
-    await replica.pools.replace("n", "p", read_snapshot(tmp_path / "s").batches)
+    await replica.pools.replace("n", "p", read_snapshot(tmp_path / "s", 10_000).batches)
     assert [candidate.text for candidate in replica.view().sample.rows.candidates] == ["One."]
 
 

@@ -128,7 +128,10 @@ async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolN
     responses=failures(Conflict, PoolNotFound, StateUnavailable, StoreUnavailable),
 )
 async def delete_pool(services: ServicesDep, namespace: EditingPools, name: PoolName) -> Response:
-    """Deletes the pool and all its candidates. A pool that an alias points at is not deleted."""
+    """Deletes the pool and all its candidates. A pool that an alias points at is not deleted.
+
+    A pool or an alias that Redis lost no longer counts as missing.
+    """
     await services.pools.drop(namespace, name)
     return Response(status_code=204)
 

@@ -36,7 +36,7 @@ async def back_up(settings: Settings, folder: Path, tell: Tell) -> BackupManifes
         tell: Called with a line about each pool.
 
     Raises:
-        BackupError: The folder holds something else, or a complete backup.
+        BackupError: The folder holds something else, or a complete backup; or there is no pool.
         SnapshotError: The folder cannot be written.
         ServiceError: Redis or the candidate store cannot be reached.
     """
@@ -64,6 +64,8 @@ async def back_up(settings: Settings, folder: Path, tell: Tell) -> BackupManifes
     for alias, pool in aliases.items():
         if pool not in backup.saved:
             unsaved[alias] = f"it is an alias of '{pool.name}', which is not saved"
+    if not (backup.saved or unsaved):
+        raise BackupError("there is no pool in this Redis: nothing is saved")
     return await asyncio.to_thread(backup.finish, aliases, unsaved)
 
 
@@ -108,9 +110,10 @@ async def restore_all(settings: Settings, folder: Path, tell: Tell) -> BackupMan
     async with components_of(settings) as components:
         await _check(backup, components, settings)
         for saved in backup.manifest.pools:
+            most = backup.snapshots[saved.key].size  # which was checked
             with UploadProgress() as progress:
                 path = backup.path_of(saved.key)
-                snapshot = await asyncio.to_thread(read_snapshot, path, settings.max_pool_size)
+                snapshot = await asyncio.to_thread(read_snapshot, path, most)
                 edited = await _restore(components, saved, snapshot, progress)
             tell(f"pool {saved.key}: version {edited.version}, {edited.size} candidates")
         directory = components.followed_pools.directory

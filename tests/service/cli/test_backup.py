@@ -167,6 +167,11 @@ def test_a_folder_with_something_else_is_left_alone(run: Run, tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+def test_an_empty_redis_makes_no_backup(run: Run, tmp_path: Path) -> None:
+    assert "there is no pool in this Redis" in run("backup", tmp_path / "b", status=2)
+    assert "holds no complete backup" in run("restore", tmp_path / "b", status=2)
+
+
 @pytest.mark.parametrize(
     ("file", "change"),
     [

@@ -104,11 +104,9 @@ class Directory(Commands):
 
     async def names_and_aliases(self) -> tuple[set[PoolKey], dict[PoolKey, PoolKey]]:
         """Return the names of all pools and the pool of each alias, as they are at one moment."""
-        pipeline = self._redis.pipeline(transaction=True)
-        pipeline.hkeys(_NAMES)
-        pipeline.hgetall(_ALIASES)
-        names, aliases = await self.execute("pool_read", pipeline.execute())
-        return {*map(_key, names)}, {_key(alias): _key(pool) for alias, pool in aliases.items()}
+        names, pairs = await self.run_script("pool_read", "list_names", [_NAMES, _ALIASES], [])
+        aliases = zip(map(_key, pairs[::2]), map(_key, pairs[1::2]), strict=True)
+        return {*map(_key, names)}, dict(aliases)
 
     async def resolve(self, name: PoolKey) -> PoolKey:
         """Return the pool that a name refers to: the pool of an alias, or the name itself."""

@@ -9,6 +9,7 @@ from tests.support.waiting import until
 from tests.unit.pools.conftest import Replica, StartReplica
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.pools import PoolKey, following
+from turnwise.service.redis.connection import connect
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
@@ -104,3 +105,21 @@ async def test_a_redis_that_went_back_to_an_earlier_state_has_lost_its_newest_po
     await redis.hdel("tw:pools", "n/r")
     await redis.set("tw:changes:{tw:born}", earlier)
     await until(lambda: missing(one) == ["n/r"])
+
+
+async def test_a_cluster_keeps_the_missing_names_as_well(
+    start: StartReplica, cluster_url: str
+) -> None:
+    one = await start(cluster_url, cluster=True)
+    await one.fill("q", "One.")
+    await one.pools.point("n", "shop", "q")
+    key = PoolKey("n", "q")
+    listed = await one.followed.directory.names_and_aliases()
+    assert listed == ({key}, {PoolKey("n", "shop"): key})
+    await one.followed.poll()
+    async with connect(cluster_url, cluster=True, timeout=5.0) as redis:
+        await redis.flushall()
+    await until(lambda: missing(one) == ["n/q", "n/shop"])
+    await one.pools.unpoint("n", "shop")
+    await one.pools.drop("n", "q")
+    await until(lambda: not missing(one))

@@ -1,7 +1,7 @@
 /** The candidates: select one, let the bot say it, or edit it first. */
 
 import { use, write } from "./chat.js";
-import { edit, isRejected, offered, reject } from "./feedback.js";
+import { isRejected, offered, reject } from "./feedback.js";
 import { session } from "./session.js";
 import { byId, decimals, empty, h, milliseconds } from "./dom.js";
 
@@ -100,7 +100,7 @@ function item(candidate, most) {
       ),
       h(
         "button",
-        { type: "button", "aria-label": `Edit: ${text}`, onclick: () => edit(candidate) },
+        { type: "button", "aria-label": `Edit: ${text}`, onclick: () => write(candidate) },
         "Edit",
       ),
       h(
@@ -110,7 +110,7 @@ function item(candidate, most) {
           "data-use": "",
           "aria-label": `Use: ${text}`,
           disabled: session.busy || !session.current,
-          onclick: () => use(text),
+          onclick: () => use(candidate),
         },
         "Use",
       ),
@@ -140,8 +140,8 @@ function keys(event) {
   else if (step) replies[replies.indexOf(reply) + step]?.focus();
   else if (event.key === "Escape") byId("say").focus();
   else if (event.key === "Enter" && session.current && !event.repeat)
-    use(candidate.text);
-  else if (event.key.toLowerCase() === "e") edit(candidate);
+    use(candidate);
+  else if (event.key.toLowerCase() === "e") write(candidate);
   else if (event.key !== "Enter") return;
   event.preventDefault();
 }

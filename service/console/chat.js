@@ -15,6 +15,9 @@ const field = byId("say");
 const composer = byId("composer");
 const transcript = byId("transcript");
 
+/** The candidate that is being edited, and the place in the conversation that it is for. */
+let edited = null;
+
 export function startChat() {
   session.addEventListener("change", draw);
   session.addEventListener("select", tint);
@@ -27,22 +30,28 @@ export function startChat() {
     send();
   });
   composer.addEventListener("change", placeholder);
-  field.addEventListener("input", grow);
+  field.addEventListener("input", () => {
+    grow();
+    if (!field.value) edited = null;
+  });
   field.addEventListener("keydown", keys);
   byId("undo").addEventListener("click", () => attempt(undo));
 }
 
-/** Put a text into the field, for the responder to edit and say. */
-export function write(text = "") {
+const place = () => `${session.name} ${session.turns.length}`;
+
+/** Let the responder write something, or edit a candidate. */
+export function write(candidate = null) {
+  edited = candidate && { id: candidate.id, place: place() };
   speaker("responder");
-  field.value = text;
+  field.value = candidate?.text ?? "";
   grow();
   field.focus();
 }
 
 /** Let the responder say a candidate. */
-export async function use(text) {
-  if (await attempt(() => session.say(session.responder, text))) {
+export async function use({ id, text }) {
+  if (await attempt(() => session.say(session.responder, text, id))) {
     announce(`Said: ${text}`);
     speaker("user");
     field.focus({ preventScroll: true });
@@ -53,10 +62,12 @@ async function send() {
   const text = field.value.trim();
   if (!text) return;
   const responds = composer.elements.speaker.value === "responder";
+  const candidate = responds && edited?.place === place() ? edited.id : undefined;
   const said = await attempt(() =>
-    session.say(responds ? session.responder : "user", text),
+    session.say(responds ? session.responder : "user", text, candidate),
   );
   if (!said) return;
+  edited = null;
   if (field.value.trim() === text) field.value = "";
   grow();
   if (responds) speaker("user");

@@ -58,7 +58,7 @@ function old({ text, index }, out) {
   return h(out.has(index) ? "li.out" : "li", {}, h("span.rank", {}, index + 1), words);
 }
 
-function moved({ text, index, score, goals }, rank, all) {
+function moved({ id, text, index, score, goals }, rank, all) {
   const was = all.findIndex((candidate) => candidate.index === index);
   const rise = was - rank;
   const arrow = rise ? `${rise > 0 ? "▲" : "▼"} ${Math.abs(rise)}` : "=";
@@ -83,7 +83,7 @@ function moved({ text, index, score, goals }, rank, all) {
         type: "button",
         "aria-label": `Use: ${text}`,
         disabled: session.busy || !session.awaited,
-        onclick: () => use(text),
+        onclick: () => use({ id, text }),
       },
       "Use",
     ),

@@ -162,10 +162,14 @@ class Session extends EventTarget {
     if (this.awaited) await this.rank();
   }
 
-  /** Post a turn. After a turn of the responder the last candidates stay visible. */
-  say(speaker, text) {
+  /**
+   * Post a turn. After a turn of the responder the last candidates stay visible.
+   * @param {string} speaker @param {string} text
+   * @param {string} [candidate] Id of the candidate that the responder says, as it is or edited.
+   */
+  say(speaker, text, candidate) {
     return this.#alone(async () => {
-      const attempt = this.#attempt(speaker, text);
+      const attempt = this.#attempt(speaker, text, candidate);
       const where = `${path("sessions", this.name)}/turn`;
       const answer = await this.#orStanding(() =>
         call("POST", where, {
@@ -178,7 +182,7 @@ class Session extends EventTarget {
       this.turns = [...this.turns, { speaker, text, turn: answer.turn }];
       if (speaker === this.responder) {
         if (answer.turn === this.answer?.turn + 1)
-          this.dispatchEvent(new CustomEvent("replied", { detail: text }));
+          this.dispatchEvent(new CustomEvent("replied", { detail: { text, candidate } }));
         return;
       }
       this.selected = null;
@@ -225,11 +229,11 @@ class Session extends EventTarget {
   }
 
   /** Return the attempt that was not acknowledged, if it is the same request, or a new one. */
-  #attempt(speaker, text) {
+  #attempt(speaker, text, candidate) {
     const { pool, topK, least } = this.settings;
     const expected = this.turns.length + 1;
     const fields = { pool, top_k: topK, explain: this.explain, expected_turn: expected };
-    const body = { speaker, text, ...fields, ...this.offered, ...this.aggregated };
+    const body = { speaker, text, candidate, ...fields, ...this.offered, ...this.aggregated };
     if (least) Object.assign(body, { min_confidence: least });
     if (JSON.stringify(body) !== JSON.stringify(this.#unsent?.body))
       this.#unsent = { key: unique(), body };

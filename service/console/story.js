@@ -59,7 +59,7 @@ const STEPS = [
       "the threshold of 0.10, so Turnwise offers nothing: the bot can ask back or hand over.",
     seen: "abstained",
     act: async () => {
-      await session.say(session.responder, session.candidates[0].text);
+      await useFirst();
       await session.choose({ where: null, least: 0.1 });
       await session.say("user", "Do you know a good recipe for pancakes?");
     },
@@ -153,8 +153,13 @@ async function open(pool, text) {
   await session.say("user", text);
 }
 
+async function useFirst() {
+  const { id, text } = session.candidates[0];
+  await session.say(session.responder, text, id);
+}
+
 async function goOn(text) {
-  await session.say(session.responder, session.candidates[0].text);
+  await useFirst();
   await session.say("user", text);
 }
 

@@ -600,10 +600,12 @@ def test_what_becomes_of_candidates_is_told_to_the_service(console: Console) -> 
     reject = console.page.get_by_role("button", name=f"Reject: {texts[0]}")
     reject.click()
     expect(reject).to_be_disabled()
+    edited = console.candidates.nth(1).get_attribute("data-id")
     console.page.get_by_role("button", name=f"Edit: {texts[1]}").click()
     console.say("It is on its way.")
     console.say("Thank you!")
     last = console.candidates.nth(2).locator(".text").inner_text()
+    chosen = console.candidates.nth(2).get_attribute("data-id")
     console.page.get_by_role("button", name=f"Use: {last}").click()
     expect(console.posts).to_have_count(4)
     console.idle()
@@ -618,3 +620,19 @@ def test_what_becomes_of_candidates_is_told_to_the_service(console: Console) -> 
         (1, "edited", "It is on its way.", 2),
         (3, "chosen", None, 3),
     ]
+    said = console.live.get(f"/sessions/{console.session}")["transcript"]
+    assert [turn.get("candidate") for turn in said] == [None, edited, None, chosen]
+
+
+def test_a_choice_teaches_the_pool_if_the_box_is_ticked(console: Console) -> None:
+    console.page.get_by_label("Choices teach the pool").check()
+    console.say("Has the lorry left?")
+    chosen = console.candidates.first.locator(".text").inner_text()
+    console.page.get_by_role("button", name=f"Use: {chosen}").click()
+    expect(console.posts).to_have_count(2)
+
+    def learned() -> list[str]:
+        found = console.live.get("/pools/default/learned")["learned"]
+        return [each["text"] for each in found]
+
+    eventually(lambda: learned() == ["Has the lorry left?"])

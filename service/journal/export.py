@@ -1,7 +1,8 @@
 """Joins the lines of all replicas into dialogues, as `train` and `evaluate` read them.
 
 The reply to a turn is what the responder said next. If it said nothing, the reply is the candidate
-that was chosen, or the edited text. A reply with feedback on what the turn offered says so:
+that was chosen, or the edited text. The candidate that the responder's next turn names was chosen,
+or else the one that feedback says was chosen or edited. A reply says what is known:
 
 - `shown`: the candidates that people chose among, best first; all that were offered where no event
   says which;
@@ -101,7 +102,7 @@ def _utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
         line = turn.line
         yield {"speaker": line.speaker, "text": line.text, **learnt}
-        learnt, reply = _training_fields(turn)
+        learnt, reply = _training_fields(turn, after)
         if after and after.line.speaker == line.responder:
             continue
         if reply:
@@ -109,23 +110,37 @@ def _utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
         learnt = {}
 
 
-def _training_fields(turn: JournalTurn) -> tuple[dict[str, Any], str | None]:
+def find_choice(turn: JournalTurn, after: JournalTurn | None) -> str | None:
+    """Return the id of the candidate that was chosen after a turn; None if none is known.
+
+    Args:
+        turn: The turn.
+        after: The next turn, if there is one.
+    """
+    if after and after.line.candidate:
+        return after.line.candidate
+    choices = [each for each in turn.feedback if each.event in {"chosen", "edited"}]
+    return choices[-1].candidate if choices else None
+
+
+def _training_fields(
+    turn: JournalTurn, after: JournalTurn | None
+) -> tuple[dict[str, Any], str | None]:
     """Return the fields of the reply to a turn, and the reply if one was chosen."""
     texts = {each.id: each.text for each in turn.line.offered}
     events = [each for each in turn.feedback if each.candidate in texts]
     named = {
         event: [texts[each.candidate] for each in events if each.event == event]
-        for event in ("shown", "chosen", "edited", "rejected")
+        for event in ("shown", "rejected")
     }
     fields: dict[str, Any] = {}
-    reply = None
-    for each in events:  # the last choice holds
-        if each.event in {"chosen", "edited"}:
-            reply = each.text or texts[each.candidate]
-            fields["chosen"] = texts[each.candidate]
-    if reply:
-        shown = {*(named["shown"] or texts.values()), fields["chosen"]}
+    choice = find_choice(turn, after)
+    chosen = texts.get(choice) if choice else None
+    if chosen:
+        fields["chosen"] = chosen
+        shown = {*(named["shown"] or texts.values()), chosen}
         fields["shown"] = [text for text in dict.fromkeys(texts.values()) if text in shown]
     if named["rejected"]:
         fields["rejected"] = named["rejected"]
-    return fields, reply
+    edited = [each.text for each in events if each.candidate == choice and each.text]
+    return fields, edited[-1] if edited else chosen

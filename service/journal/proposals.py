@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from turnwise.models.data import Utterance, merge_runs
 from turnwise.models.texts import fold_text
-from turnwise.service.journal.export import JournalTurn, read_conversations
+from turnwise.service.journal.export import JournalTurn, find_choice, read_conversations
 from turnwise.service.wire.pools import MOST_EXAMPLES
 
 
@@ -63,20 +63,13 @@ def propose_examples(
 
 
 def _choices(turns: Sequence[JournalTurn], pool: str) -> Iterator[Choice]:
-    for index, turn in enumerate(turns):
+    before: list[Utterance] = []
+    for turn, after in zip(turns, [*turns[1:], None], strict=True):
         line = turn.line
+        before.append(Utterance(line.speaker, line.text))
         if line.pool is None or line.pool.name != pool or line.speaker == line.responder:
             continue
         texts = {each.id: each.text for each in line.offered}
-        chosen = _find_choice(turn, turns[index + 1 : index + 2])
+        chosen = find_choice(turn, after)
         if chosen in texts:
-            before = [Utterance(each.line.speaker, each.line.text) for each in turns[: index + 1]]
             yield Choice(chosen, texts[chosen], merge_runs(before)[-1].text)
-
-
-def _find_choice(turn: JournalTurn, after: Sequence[JournalTurn]) -> str | None:
-    for reply in after:
-        if reply.line.candidate:
-            return reply.line.candidate
-    choices = [each for each in turn.feedback if each.event in {"chosen", "edited"}]
-    return choices[-1].candidate if choices else None

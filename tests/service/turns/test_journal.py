@@ -146,6 +146,21 @@ def test_the_lines_of_two_replicas_make_dialogues(
     assert [(u.speaker, u.text) for u in dialogue.utterances] == texts(said)
 
 
+def test_the_candidate_that_the_next_turn_names_was_chosen_whatever_feedback_says(
+    launch: Launch, folder: Path, tmp_path: Path
+) -> None:
+    live = launch(journal=folder)
+    live.fill()
+    answer = live.turn("s", "user", "Hello", top_k=3)
+    first, _, third = answer["candidates"]
+    give(live, 1, first["id"], "chosen")
+    live.post("/sessions/s/turn", speaker="bot", candidate=third["id"], text="Hi Ann!")
+    live.stop()
+    (dialogue,) = exported(tmp_path / "out.jsonl", folder).values()
+    assert dialogue[1]["text"] == "Hi Ann!"
+    assert dialogue[1]["chosen"] == third["text"]
+
+
 def test_what_was_deleted_is_not_exported_and_is_compacted(
     launch: Launch, folder: Path, tmp_path: Path
 ) -> None:

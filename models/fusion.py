@@ -13,10 +13,10 @@ two, in standard deviations of the reply scores of the pool:
     fused = softness · log(e^(z / softness) + e^(h / softness))
 
 The mean and deviation of s are over all examples of the pool. n is the number of utterances of the
-context: the longer a conversation is, the less its newest utterance says alone ("yes please"), so
-`utterances` is below 0. Of two candidates whose examples match alike, the one whose reply fits the
-context better comes first: the agreement. The result comes in the units of r, as
-r + deviation of r · softness · log(1 + e^((h - z) / softness)), which has three consequences:
+context, at most `MOST_UTTERANCES`: the longer a conversation is, the less its newest utterance says
+alone ("yes please"), so `utterances` is below 0. Of two candidates whose examples match alike, the
+one whose reply fits the context better comes first: the agreement. The result comes in the units of
+r, as r + deviation of r · softness · log(1 + e^((h - z) / softness)), which has three consequences:
 
 - A candidate without examples keeps its reply score to the bit.
 - An example never lowers the score of its candidate.
@@ -31,8 +31,12 @@ from numpy.typing import NDArray
 from turnwise.models.arrays import Float64
 from turnwise.models.confidence import NARROWEST, Spread
 
+Counts = int | NDArray[np.intp]
+"""A count of one answer, or the counts of n answers."""
 NO_EXAMPLE = -np.inf
 """Example score of a candidate that has no examples."""
+MOST_UTTERANCES = 8
+"""Most utterances of a context that count: the coefficients were fitted on no longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Fusion:
         offset: Added to both.
         softness: Width of the soft maximum, above 0; near 0 the larger of the two counts alone.
         agreement: Of the standardised reply score, in the evidence of an example; at least 0.
-        utterances: Of the logarithm of the number of utterances of the context, in the evidence.
+        utterances: Of log n, in the evidence.
         fitted: Figures of the fit, for people.
     """
 
@@ -114,10 +118,15 @@ class Fusion:
             self.example * cosine
             + self.height * height
             + self.agreement * reply
-            + self.utterances * np.log(utterances)
+            + self.utterances * log_utterances(utterances)
             + self.offset
         )
         return np.where(matched, evidence - reply, -np.inf)
+
+
+def log_utterances(utterances: Counts) -> Float64:
+    """Return the logarithms of numbers of utterances, or of `MOST_UTTERANCES` if they are more."""
+    return np.asarray(np.log(np.minimum(utterances, MOST_UTTERANCES)))
 
 
 DEFAULT_FUSION = Fusion(

@@ -6,7 +6,7 @@ outside, which no answer fits, show whether the confidence tells them from the o
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -217,6 +217,21 @@ def trial_of(
     return Trial(contexts, scores, best, _spreads(scores), spreads, covered)
 
 
+def with_more_replies(trial: Trial, replies: Float32) -> Trial:
+    """Return a trial with more answers (m, d), which have no examples and are never right."""
+    scores = np.hstack([trial.replies, (trial.contexts.queries @ replies.T).astype(np.float64)])
+    added = (len(scores), len(replies))
+    left_out = np.hstack([trial.contexts.left_out, np.zeros(added, np.bool_)])
+    return Trial(
+        contexts=replace(trial.contexts, left_out=left_out),
+        replies=scores,
+        examples=np.hstack([trial.examples, np.full(added, NO_EXAMPLE)]),
+        of_replies=_spreads(scores),
+        of_examples=trial.of_examples,
+        covered=np.concatenate([trial.covered, np.zeros(len(replies), np.bool_)]),
+    )
+
+
 def _spreads(scores: Float64) -> tuple[Spread, ...]:
     return tuple(Spread(row.mean(), row.std(), len(row)) for row in scores)
 
@@ -240,6 +255,8 @@ class Firsts:
     Attributes:
         features: (n, k) as `models.confidence.features` returns them, of the fused scores.
         example: (n,) example score of the first answer.
+        candidates: (n,) number of answers that were searched.
+        utterances: (n,) number of utterances of the context.
         right: (n,) whether it is the right one.
         rank: (n,) rank of the right answer; the number of answers of a question outside.
         outside: (n,) whether no answer fits.
@@ -247,6 +264,8 @@ class Firsts:
 
     features: Float64
     example: Float64
+    candidates: Indices
+    utterances: Indices
     right: Mask
     rank: Indices
     outside: Mask
@@ -276,6 +295,8 @@ def first_answers(trial: Trial, fusion: Fusion) -> Firsts:
     return Firsts(
         features=np.stack(rows),
         example=trial.examples[questions, first],
+        candidates=np.array([spread.candidates for spread in trial.of_replies]),
+        utterances=trial.contexts.utterances,
         right=inside & (rank == 1),
         rank=rank,
         outside=~inside,
@@ -295,7 +316,9 @@ def confidence_of(encoder: UtteranceEncoder, firsts: Firsts, *, examples: bool) 
     plain = encoder.calibration.confidence(firsts.features)
     if not examples or encoder.example_calibration is None:
         return plain
-    return encoder.example_calibration.confidence(plain, firsts.example)
+    return encoder.example_calibration.confidence(
+        plain, firsts.example, firsts.candidates, firsts.utterances
+    )
 
 
 def evaluate_answers(

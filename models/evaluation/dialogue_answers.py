@@ -17,6 +17,7 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.answers import Contexts, Trial, draw_covered, trial_of
 from turnwise.models.evaluation.split import Context, Split, encode_split
+from turnwise.models.fusion import MOST_UTTERANCES
 from turnwise.models.roles import Relation, Role
 
 REPLIES = 150
@@ -29,8 +30,6 @@ CONTEXTS = 3
 """Most contexts of a reply, so that a frequent one counts no more than others."""
 EXAMPLES = 6
 """Most examples of a reply that a trial can draw from."""
-UTTERANCES = 8
-"""Most utterances of a context, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ def _is_new(dialogue: Dialogue, turn: int) -> bool:
 
 def _context(dialogue: Dialogue, turn: int) -> Context:
     said = dialogue.utterances
-    return Context(said[max(turn - UTTERANCES, 0) : turn], said[turn], dialogue.id)
+    return Context(said[max(turn - MOST_UTTERANCES, 0) : turn], said[turn], dialogue.id)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

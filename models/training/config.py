@@ -116,6 +116,8 @@ class Answers(Section):
     """Files of questions that no answer fits."""
     dialogues: tuple[NonEmpty, ...] = ()
     """Files of dialogues in which some replies recur, a pool each."""
+    others: tuple[NonEmpty, ...] = ()
+    """Files of dialogues whose texts fill larger pools, for the confidence."""
 
 
 class RunConfig(Section):

@@ -5,17 +5,17 @@ answer is proportional to e^(sharpness · fused score): a conditional logit (McF
 with replies that say little about their questions is among the trials, since examples decide there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
-from turnwise.models.arrays import Float64
+from turnwise.models.arrays import Float32, Float64
 from turnwise.models.card import update_card
-from turnwise.models.confidence import NARROWEST, Spread, regress
+from turnwise.models.confidence import NARROWEST, Calibration, Spread, held_out, regress
 from turnwise.models.data import read_dialogues
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.answers import (
@@ -28,22 +28,26 @@ from turnwise.models.evaluation.answers import (
     first_answers,
     read_answers,
     read_questions,
+    with_more_replies,
 )
+from turnwise.models.evaluation.confidence import Bank, texts_of
 from turnwise.models.evaluation.dialogue_answers import (
     DialogueAnswers,
     EncodedDialogueAnswers,
     encode_dialogue_answers,
     find_answers,
 )
-from turnwise.models.evaluation.metrics import Indices, Mask
+from turnwise.models.evaluation.metrics import Indices, Mask, auroc, calibration_error
 from turnwise.models.example_confidence import ExampleCalibration, example_features
-from turnwise.models.fusion import DEFAULT_FUSION, Fusion
+from turnwise.models.fusion import DEFAULT_FUSION, Fusion, log_utterances
 from turnwise.models.training.config import Config, EncoderConfig
 from turnwise.models.training.corpora import Find
 
 EXAMPLES = (1, 3, 5)
 COVERED = (1.0, 0.5, 0.25)
 SEEDS = (0, 1)
+OTHERS = (0, 500, 5_000)
+"""Candidates without examples that the pools have besides, when the confidence is fitted."""
 STRAY = 0.5
 """Share of the answers that get replies of another pool, in one of the trials' pools."""
 _RIDGE = 1e-3
@@ -85,7 +89,10 @@ def calibrate_examples(folder: Path, config: Config, find: Find) -> None:
     dialogues = [
         find_answers(list(read_dialogues(find(path)))) for path in config.answers.dialogues
     ]
-    fusion, calibration = fit_examples(encoder, pools, outside, dialogues)
+    others = texts_of(
+        chain.from_iterable(read_dialogues(find(path)) for path in config.answers.others)
+    )
+    fusion, calibration = fit_examples(encoder, pools, outside, dialogues, others)
     update_card(folder, "fusion", fusion)
     if calibration:
         update_card(folder, "example_confidence", calibration)
@@ -96,6 +103,7 @@ def fit_examples(
     pools: Sequence[Sequence[Answer]],
     outside: Sequence[str],
     dialogues: Sequence[DialogueAnswers] = (),
+    others: Collection[str] = (),
 ) -> tuple[Fusion, ExampleCalibration | None]:
     """Return the fusion, and the confidence with examples where the encoder has a calibration.
 
@@ -105,6 +113,7 @@ def fit_examples(
             replies that say little about their questions.
         outside: Questions that no answer of any pool fits.
         dialogues: Pools of replies that recur in dialogues.
+        others: Texts that fill larger pools, for the confidence.
     """
     encoded = [encode_answers(encoder, answers, outside) for answers in pools]
     alone = with_questions_of_others(encoded)
@@ -117,10 +126,17 @@ def fit_examples(
     fusion = fit_fusion(kinds)
     if encoder.calibration is None:
         return fusion, None
-    trials = [trial for of_pool in [*questions, *of_dialogues] for trial in of_pool]
-    found = [first_answers(trial, fusion) for trial in trials]
-    plain = [encoder.calibration.confidence(each.features) for each in found]
-    return fusion, fit_example_confidence(found, plain)
+    bank = Bank.of(encoder, others, max(OTHERS)).vectors
+    found = [
+        [first_answers(each, fusion) for trial in of_pool for each in in_larger_pools(trial, bank)]
+        for of_pool in [*questions, *of_dialogues]
+    ]
+    return fusion, fit_example_confidence(encoder.calibration, found)
+
+
+def in_larger_pools(trial: Trial, bank: Float32) -> list[Trial]:
+    """Return a trial with each number of `OTHERS`, as far as the bank (n, d) has so many."""
+    return [with_more_replies(trial, bank[:count]) for count in OTHERS if count <= len(bank)]
 
 
 def draw_trials(pool: EncodedAnswers | EncodedDialogueAnswers) -> list[Trial]:
@@ -215,7 +231,7 @@ def standardise(trial: Trial) -> Standardised:
     reply = (trial.replies[inside] - replies[:, :1]) / replies[:, 1:]
     cosine = np.where(has_examples, trial.examples[inside], 0)
     height = (cosine - examples[:, :1]) / examples[:, 1:]
-    length = np.log(trial.contexts.utterances[inside, None])
+    length = log_utterances(trial.contexts.utterances[inside, None])
     parts = np.broadcast_arrays(cosine, height, 1.0, reply, length)
     return Standardised(
         reply=reply,
@@ -231,15 +247,45 @@ def _moments(spreads: Sequence[Spread]) -> Float64:
     return np.array([(each.mean, max(each.deviation, NARROWEST)) for each in spreads])
 
 
-def fit_example_confidence(found: Sequence[Firsts], plain: Sequence[Float64]) -> ExampleCalibration:
-    """Return the calibration by the first answers of trials and their plain confidences."""
-    example = np.concatenate([each.example for each in found])
-    right = np.concatenate([each.right for each in found])
-    columns = example_features(np.concatenate(plain), example)
-    logit, cosine, without, offset = regress(columns, right).round(4).tolist()
-    calibration = ExampleCalibration(logit, cosine, without, offset)
-    figures = {"answers": len(right), "right": round(float(right.mean()), 4)}
-    return replace(calibration, fitted=figures)
+def fit_example_confidence(
+    plain: Calibration, found: Sequence[Sequence[Firsts]]
+) -> ExampleCalibration:
+    """Return the calibration, with its figures.
+
+    The figures are cross-validated: the calibration of each confidence was fitted on other pools.
+
+    Args:
+        plain: The calibration for pools without examples.
+        found: For each pool the first answers of its trials.
+    """
+    firsts = [each for of_pool in found for each in of_pool]
+    columns = np.concatenate(
+        [
+            example_features(
+                plain.confidence(each.features), each.example, each.candidates, each.utterances
+            )
+            for each in firsts
+        ]
+    )
+    right = np.concatenate([each.right for each in firsts])
+    sizes = [sum(len(each.right) for each in of_pool) for of_pool in found]
+    confidence = held_out(columns, right, np.repeat(np.arange(len(found)), sizes))
+    figures = {
+        "answers": len(right),
+        "right": float(right.mean()),
+        "calibration_error": calibration_error(confidence, right),
+        "auroc": cast("float", auroc(confidence, right)),
+    }
+    logit, cosine, without, later, candidates, offset = regress(columns, right).round(4).tolist()
+    return ExampleCalibration(
+        logit=logit,
+        cosine=cosine,
+        without=without,
+        offset=offset,
+        later=later,
+        candidates=candidates,
+        fitted={name: round(value, 4) for name, value in figures.items()},
+    )
 
 
 def with_questions_of_others(pools: Sequence[EncodedAnswers]) -> list[EncodedAnswers]:

@@ -112,7 +112,9 @@ class Confidence:
             features(first.score, second.score, spread, norm, utterances)
         )
         if example is not None and self._with_examples:
-            confidence = self._with_examples.confidence(confidence, example)
+            confidence = self._with_examples.confidence(
+                confidence, example, spread.candidates, utterances
+            )
         return Estimate(float(confidence), spread)
 
     def after_reranking(

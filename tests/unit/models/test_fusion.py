@@ -35,7 +35,7 @@ def fuse(
 def naive_evidence(reply: float, cosine: float, utterances: int) -> float:
     z = (reply - 0.2) / 0.1
     height = (cosine - 0.3) / 0.15
-    return 4.0 * cosine + 1.0 * height + 0.3 * z - 0.4 * log(utterances) - 3.0
+    return 4.0 * cosine + 1.0 * height + 0.3 * z - 0.4 * log(min(utterances, 8)) - 3.0
 
 
 def naive(reply: float, cosine: float, utterances: int) -> float:

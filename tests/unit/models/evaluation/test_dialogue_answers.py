@@ -7,11 +7,10 @@ from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.dialogue_answers import (
     CONTEXTS,
     EXAMPLES,
-    UTTERANCES,
     encode_dialogue_answers,
     find_answers,
 )
-from turnwise.models.fusion import DEFAULT_FUSION, NO_EXAMPLE
+from turnwise.models.fusion import DEFAULT_FUSION, MOST_UTTERANCES, NO_EXAMPLE
 from turnwise.models.roles import EncoderKind, Relation, Role
 
 REPLIES = ["winter rain", "music letter", "bread window"]
@@ -54,7 +53,7 @@ def test_a_context_has_the_newest_utterances() -> None:
         for context in find_answers(long).split.contexts
         if "lamp" not in context.target.text
     ]
-    assert {len(context.utterances) for context in contexts} == {UTTERANCES}
+    assert {len(context.utterances) for context in contexts} == {MOST_UTTERANCES}
 
 
 def test_a_speaker_who_repeats_the_last_utterance_is_not_asked() -> None:

@@ -12,7 +12,7 @@ from turnwise.models.confidence import Calibration
 from turnwise.models.data import Dialogue, Utterance, write_jsonl
 from turnwise.models.evaluation.answers import Answer, Contexts, EncodedAnswers
 from turnwise.models.evaluation.dialogue_answers import EncodedDialogueAnswers, find_answers
-from turnwise.models.fusion import DEFAULT_FUSION, Fusion
+from turnwise.models.fusion import DEFAULT_FUSION, NO_EXAMPLE, Fusion
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import EncoderConfig
 from turnwise.models.training.corpora import finder
@@ -21,6 +21,7 @@ from turnwise.models.training.fusion import (
     draw_trials,
     fit_examples,
     fit_fusion,
+    in_larger_pools,
     negative_log_likelihood,
     standardise,
 )
@@ -89,6 +90,18 @@ W = np.array([3.0, 1.0, -2.0, 0.3, -0.4, 0.6, 1.2])
 FUSION = Fusion(example=3.0, height=1.0, offset=-2.0, softness=0.6, agreement=0.3, utterances=-0.4)
 
 
+def test_a_larger_pool_has_more_candidates_and_the_same_right_ones() -> None:
+    trial = pool_of(0.5).trial(2, 0.5, seed=0)
+    bank = units(np.random.default_rng(2), 600).astype(np.float32)
+    own, larger = in_larger_pools(trial, bank)
+    assert (own.replies == trial.replies).all()
+    assert larger.replies[:, :6] == pytest.approx(trial.replies)
+    assert larger.replies[:, 6:] == pytest.approx(trial.contexts.queries @ bank[:500].T)
+    assert (larger.examples[:, 6:] == NO_EXAMPLE).all()
+    assert {spread.candidates for spread in larger.of_replies} == {506}
+    assert (larger.right == trial.right).all()
+
+
 @pytest.mark.parametrize("pool", POOLS)
 def test_the_gradient_is_that_of_finite_differences(
     pool: EncodedAnswers | EncodedDialogueAnswers,
@@ -130,7 +143,7 @@ def test_the_fusion_and_the_confidence_are_fitted_on_questions_and_dialogues(
     both, calibration = fit_examples(encoder, ANSWERS, ["window window"], dialogues)
     assert both != fusion
     assert calibration is not None
-    assert 0 < calibration.confidence(0.5, 0.9) < 1
+    assert 0 < calibration.confidence(0.5, 0.9, 20, 1) < 1
 
 
 def test_a_run_writes_both_into_the_card(tiny_encoder_folder: Folder, tmp_path: Path) -> None:
@@ -143,7 +156,8 @@ def test_a_run_writes_both_into_the_card(tiny_encoder_folder: Folder, tmp_path: 
         ]
         write_jsonl(tmp_path / f"{name}.jsonl", lines)
     write_jsonl(tmp_path / "dialogues.jsonl", map(asdict, DIALOGUES))
-    answers = {"pools": ["a.jsonl", "b.jsonl"], "dialogues": ["dialogues.jsonl"]}
+    files = ["dialogues.jsonl"]
+    answers = {"pools": ["a.jsonl", "b.jsonl"], "dialogues": files, "others": files}
     calibrate_examples(folder, config_of(answers), finder([tmp_path]))
     card = read_card(folder)
     assert card.fusion != DEFAULT_FUSION

@@ -351,18 +351,20 @@ def evaluate_answers(
     for label, model in models.items():
         encoded = encode_answers(model, answers, outside)
         for count in examples:
-            name = f"{label} · {_in_words(count, covered)}"
+            name = f"{label} · {name_examples(count, covered)}"
             most = max(examples)
             trials = [encoded.trial(count, covered, seed, most) for seed in range(DRAWS)]
-            yield _row(name, model, trials)
+            yield row_of(name, model, trials)
 
 
-def _in_words(count: int, covered: float) -> str:
+def name_examples(count: int, covered: float) -> str:
+    """Return "3 examples for 50%", or so."""
     share = f" for {covered:.0%}" if count and covered < 1 else ""
     return f"{count} example{'' if count == 1 else 's'}{share}"
 
 
-def _row(name: str, model: UtteranceEncoder, trials: Sequence[Trial]) -> Row:
+def row_of(name: str, model: UtteranceEncoder, trials: Sequence[Trial]) -> Row:
+    """Return the row of trials over one pool, with the metrics of `evaluate_answers`."""
     found = [first_answers(trial, model.fusion) for trial in trials]
     inside = np.concatenate([~each.outside for each in found])
     right = np.concatenate([each.right for each in found])

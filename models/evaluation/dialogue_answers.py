@@ -6,8 +6,9 @@ before the same reply in other dialogues are its examples.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -15,7 +16,16 @@ from turnwise.models.arrays import Float32
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.evaluation.answers import Contexts, Trial, draw_covered, trial_of
+from turnwise.models.evaluation.answers import (
+    DRAWS,
+    Contexts,
+    Trial,
+    draw_covered,
+    name_examples,
+    row_of,
+    trial_of,
+)
+from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.split import Context, Split, encode_split
 from turnwise.models.fusion import MOST_UTTERANCES
 from turnwise.models.roles import Relation, Role
@@ -168,3 +178,29 @@ def encode_dialogue_answers(
     )
     examples = np.split(encoder.encode(said, Role.SECOND, Relation.OTHER), ends)
     return EncodedDialogueAnswers(encoded.vectors, contexts, tuple(examples))
+
+
+def evaluate_dialogue_answers(
+    models: Mapping[str, UtteranceEncoder],
+    pools: Mapping[str, DialogueAnswers],
+    examples: Sequence[int],
+    covered: float = 1.0,
+) -> Iterator[Row]:
+    """Evaluate models with several numbers of examples, over `DRAWS` trials each.
+
+    Args:
+        models: By their names in the table.
+        pools: By their names in the table.
+        examples: Numbers of examples of a reply.
+        covered: Share of the replies that have examples.
+
+    Yields:
+        For each model and pool a row a number, with the metrics of `evaluate_answers`; no question
+        is outside. The rows have no outcomes, since other rows have other contexts.
+    """
+    for (label, model), (name, pool) in product(models.items(), pools.items()):
+        encoded = encode_dialogue_answers(model, pool)
+        for count in examples:
+            trials = [encoded.trial(count, covered, seed) for seed in range(DRAWS)]
+            row = f"{label} · {name}, {name_examples(count, covered)}"
+            yield replace(row_of(row, model, trials), outcomes=None)

@@ -264,6 +264,10 @@ def measure_answers(
         list[Path] | None,
         typer.Option(help="Files of questions that no answer fits.", metavar="FILE ..."),
     ] = None,
+    dialogues: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files of dialogues in which some replies recur.", metavar="FILE ..."),
+    ] = None,
     examples: Annotated[list[int], typer.Option(min=0, help="Examples of an answer.")] = _EXAMPLES,
     covered: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the answers that have examples.")
@@ -272,11 +276,16 @@ def measure_answers(
     out: Out = None,
     precision: Arithmetic = "float32",
 ) -> None:
-    """Find the answer to a question when other phrasings of it are examples of the answer."""
+    """Find the answer to a question when other phrasings of it are examples of the answer.
+
+    With --dialogues, also find replies that recur in dialogues.
+    """
     from turnwise.service.cli.models.evaluate import answers as task
 
     compared = Compared(model, "", precision)
-    task.measure(data, outside or [], compared, examples=examples, covered=covered, out=out)
+    task.measure(
+        data, outside or [], dialogues or [], compared, examples=examples, covered=covered, out=out
+    )
 
 
 @evaluate.command("similarity", cls=ManyValues)

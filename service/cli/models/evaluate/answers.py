@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from turnwise.models.data import read_dialogues
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.answers import (
     DRAWS,
@@ -9,6 +10,7 @@ from turnwise.models.evaluation.answers import (
     read_answers,
     read_questions,
 )
+from turnwise.models.evaluation.dialogue_answers import evaluate_dialogue_answers, find_answers
 from turnwise.service.cli.models.evaluate.loading import load_encoders
 from turnwise.service.cli.models.evaluate.options import Compared
 from turnwise.service.cli.models.evaluate.report import report
@@ -17,6 +19,7 @@ from turnwise.service.cli.models.evaluate.report import report
 def measure(
     data: list[Path],
     outside: list[Path],
+    dialogues: list[Path],
     compared: Compared,
     *,
     examples: list[int],
@@ -29,5 +32,11 @@ def measure(
     encoders = load_encoders(compared)
     with naming(data):
         rows = list(evaluate_answers(encoders, pool, questions, examples, covered))
+    with naming(dialogues):
+        pools = {
+            "/".join(file.parts[-2:]): find_answers(list(read_dialogues(file)))
+            for file in dialogues
+        }
+        rows += evaluate_dialogue_answers(encoders, pools, examples, covered)
     note = f"{len(pool)} answers, {len(questions)} questions outside, {DRAWS} draws of examples."
-    report("answers", [*data, *outside], rows, out, note)
+    report("answers", [*data, *outside, *dialogues], rows, out, note)

@@ -31,9 +31,12 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 _PAD = 0
 """The word piece that pads a text of an `OnnxEncoder`. Any will do: the mask hides it."""
-_ERRORS_ONLY = 3
+_FATAL_ONLY = 4
+"""Errors are raised as well; as lines on standard error, they would break a log of JSON."""
 _FEW = 2
 """Texts of a batch up to which threads spin."""
+
+onnxruntime.set_default_logger_severity(_FATAL_ONLY)
 
 Arrays = Mapping[str, NDArray[Any]]
 Tokens = list[list[int]]
@@ -69,7 +72,7 @@ class OnnxForward:
 
     def _open(self, file: Path, option: str, value: str) -> onnxruntime.InferenceSession:
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = _ERRORS_ONLY
+        options.log_severity_level = _FATAL_ONLY
         options.intra_op_num_threads = self.threads
         options.add_session_config_entry(option, value)
         arrays = map(onnxruntime.OrtValue.ortvalue_from_numpy, self._shared.values())

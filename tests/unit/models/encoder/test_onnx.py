@@ -49,6 +49,15 @@ def damaged(written: Folder, tmp_path: Path) -> Path:
     return Path(shutil.copytree(written(EncoderKind.TRIPLE), tmp_path / "model"))
 
 
+def test_a_failure_is_raised_and_not_printed(
+    written: Folder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    served = OnnxEncoder(written(EncoderKind.TRIPLE))
+    with pytest.raises(Exception, match="indices element out of data bounds"):
+        served.forward([[10**6]])
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize("kind", PRECISIONS)
 def test_vectors_are_those_of_torch(written: Folder, kind: EncoderKind) -> None:
     folder = written(kind)

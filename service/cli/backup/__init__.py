@@ -2,19 +2,11 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from turnwise.service.settings import Settings
-
-RedisUrl = Annotated[
-    str | None,
-    typer.Option(
-        help="URL of the Redis with the pools.", show_default="TURNWISE_REDIS_URL, or private"
-    ),
-]
+from turnwise.service.cli.pool.options import RedisUrl, read_settings_of
 
 
 def backup(
@@ -30,7 +22,7 @@ def backup(
     from turnwise.models.errors import TurnwiseError  # noqa: PLC0415
     from turnwise.service.cli.backup.work import back_up  # noqa: PLC0415 - loads the model
 
-    manifest = asyncio.run(back_up(_read_settings(redis_url), folder, typer.echo))
+    manifest = asyncio.run(back_up(read_settings_of(redis_url), folder, typer.echo))
     typer.echo(f"{len(manifest.pools)} pools and {len(manifest.aliases)} aliases are in {folder}")
     if unsaved := manifest.unsaved:
         why = "; ".join(f"{name}: {reason}" for name, reason in unsaved.items())
@@ -50,16 +42,7 @@ def restore(
     """
     from turnwise.service.cli.backup.work import restore_all  # noqa: PLC0415 - loads the model
 
-    manifest = asyncio.run(restore_all(_read_settings(redis_url), folder, typer.echo))
+    manifest = asyncio.run(restore_all(read_settings_of(redis_url), folder, typer.echo))
     typer.echo(f"{len(manifest.pools)} pools and {len(manifest.aliases)} aliases are restored")
     if unsaved := manifest.unsaved:
         typer.echo(f"the backup has no copy of {', '.join(unsaved)}", err=True)
-
-
-def _read_settings(redis_url: str | None) -> "Settings":
-    """Return the settings, and print which Redis the command works on."""
-    from turnwise.service.settings import read_settings  # noqa: PLC0415
-
-    settings = read_settings(redis_url=redis_url) if redis_url else read_settings()
-    typer.echo(settings.redis_place, err=True)
-    return settings

@@ -56,10 +56,11 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(number), int(of)
 
 
-def read_settings_of(redis_url: str | None, namespace: str) -> "Settings":
+def read_settings_of(redis_url: str | None, namespace: str | None = None) -> "Settings":
     """Return the settings, and print which Redis and namespace the command works on."""
     from turnwise.service.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings(redis_url=redis_url) if redis_url else read_settings()
-    typer.echo(f"{settings.redis_place}, namespace {namespace}", err=True)
+    where = f"{settings.redis_place}, namespace {namespace}" if namespace else settings.redis_place
+    typer.echo(where, err=True)
     return settings

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.messages import DIALOGUE, REPLIES, posts, scores
-from tests.support.rerankers import with_own_reranker
+from tests.support.rerankers import CASCADE, with_own_reranker
 from tests.support.service import Launch, Live, with_replies
 from turnwise.models.card import update_card
 from turnwise.models.confidence import Calibration
 from turnwise.models.data import Utterance
+from turnwise.models.rerankers import own
 from turnwise.models.rerankers.own import OwnReranker
 from turnwise.models.roles import EncoderKind
+from turnwise.service.app import wiring
+from turnwise.service.settings import Settings
 
 IN_DOUBT = Calibration(0, 0, 0, 0, 0, offset=-1.0)
 
@@ -138,3 +141,17 @@ def test_an_answer_toward_goals_alone_says_that_it_is_estimated(cascading: Live)
     asked = {"context": posts(DIALOGUE[:3]), "goals": [{"text": "Great", "speaker": "user"}]}
     assert cascading.post("/rank", **asked, pool="default")["estimated"] is True
     assert "estimated" not in cascading.post("/rank", **asked, candidates=REPLIES)
+
+
+def test_where_no_cpu_runs_the_model_torch_computes_the_same(
+    model: Path, in_torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wiring, "runs_on_cpu", lambda _: False)  # as on a GPU
+    settings = Settings.model_validate({"model": str(model), "device": "cpu", "data_dir": in_torch})
+    loaded = wiring.load_own_reranker(settings)
+    assert loaded is not None
+    in_place, cascade = loaded
+    assert (in_place.runtime, cascade) == ("torch float32 on cpu", CASCADE)
+    monkeypatch.setattr(own, "multiplies_bytes", lambda: False)
+    wanted = OwnReranker(model).scores(["[O] Where is it?"], REPLIES)
+    assert in_place.scores(["[O] Where is it?"], REPLIES) == pytest.approx(wanted, abs=1e-4)

@@ -171,4 +171,4 @@ async def test_few_chunks_are_read_at_once(
 
     patch_records(monkeypatch, "execute", count)
     await asyncio.gather(*(two.pools.load("n", name) for name in ("q", "r")))
-    assert most in {3, 4}  # of eight; the log of the other pool may be read meanwhile
+    assert 3 <= most < 8  # of sixteen; logs and revisions may be read meanwhile

@@ -95,6 +95,7 @@ class Parts:
         self.opener = self
         self.ready = self.healthy = True
         self.stalled = self.hung = False
+        self.missing = SimpleNamespace(warning=None)
         self.outcomes: dict[str, Any] = {
             "turn": TurnAnswer(
                 session_id="s",

@@ -24,7 +24,8 @@ async def test_ready_with_every_check(client: httpx.AsyncClient) -> None:
     checks = dict.fromkeys(
         ["model", "pools", "redis", "encoder", "descriptors", "not_draining"], True
     )
-    assert (response.status_code, response.json()) == (200, {"ready": True, "checks": checks})
+    ready = {"ready": True, "checks": checks, "warnings": []}
+    assert (response.status_code, response.json()) == (200, ready)
     assert "turnwise_ready 1.0" in (await client.get("/metrics")).text
 
 

@@ -10,14 +10,14 @@ import torch
 from tests.support.rerankers import CASCADE
 from tests.unit.models.conftest import Folder
 from tests.unit.models.training.conftest import train_once
-from turnwise.models.card import update_card
+from turnwise.models.card import OWN_RERANKER, update_card
 from turnwise.models.confidence import Calibration
 from turnwise.models.data import write_jsonl
 from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers.cascade import read_cascade
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
-from turnwise.models.rerankers.own import FOLDER, OwnReranker
+from turnwise.models.rerankers.own import OwnReranker
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import cascade
 from turnwise.models.training.cascade import add_reranker
@@ -161,7 +161,7 @@ def test_a_run_writes_the_base_with_its_re_ranker(
     pair = trained.pair(["[O] a z"], "a y")
     logits = [model.forward(model.tokenize([pair])) for model in (trained, own)]
     assert logits[1] == pytest.approx(logits[0], abs=0.5)
-    assert read_cascade(served / FOLDER) == CASCADE
+    assert read_cascade(served / OWN_RERANKER) == CASCADE
 
 
 def test_a_base_without_a_confidence_gets_no_cascade(

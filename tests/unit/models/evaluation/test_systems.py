@@ -8,7 +8,7 @@ from turnwise.models.data import Dialogue
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation import systems
 from turnwise.models.evaluation.metrics import Indices, Scores
-from turnwise.models.evaluation.split import EncodedSplit, Split, encode_split, make_split
+from turnwise.models.evaluation.split import Context, EncodedSplit, Split, encode_split, make_split
 from turnwise.models.evaluation.systems import (
     System,
     encode_from_left,
@@ -190,7 +190,10 @@ def test_pairwise_scores_are_cosines_of_context_and_response(
 
 
 def test_a_reading_system_reads_the_context_with_each_candidate(ioi: IoI, split: Split) -> None:
-    scores = reading_system("ioi", ioi.scores, split).scores(np.array([1, 4]), np.array([2, 0]))
+    def score(context: Context, texts: Sequence[str]) -> Scores:
+        return ioi.scores(context.texts, texts)
+
+    scores = reading_system("ioi", score, split).scores(np.array([1, 4]), np.array([2, 0]))
     texts = [split.pool[2], split.pool[0]]
     expected = [ioi.scores(split.contexts[place].texts, texts) for place in (1, 4)]
     np.testing.assert_allclose(scores, expected, atol=1e-5)

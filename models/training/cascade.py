@@ -44,10 +44,11 @@ CANDIDATES = (5, 10)
 """Numbers of hits that a re-ranker may read."""
 WEIGHTS = np.arange(0, 4.01, 0.25)
 """Weights of the first stage's score that are tried."""
-THRESHOLDS = np.arange(0.05, 1.001, 0.05)
-"""Confidences below which a re-ranker may read the hits."""
-KEPT = 0.95
-"""Share of the best gain that the threshold must keep: the rest costs many re-ranked turns."""
+THRESHOLDS = np.arange(0.05, 0.501, 0.05)
+"""Confidences below which a re-ranker may read the hits: above, the first is mostly right."""
+TOLERANCE = 0.005
+"""Loss of R@1 that counts as none. Few replies in dialogues depend on what only a re-ranker tells,
+such as yes from no. So of the settings about as good, the one in which it counts most is taken."""
 WORTH = 0.005
 """Gain in R@1 for which a re-ranker reads more hits."""
 ABSENT = -1
@@ -205,12 +206,14 @@ def _read_hits(
 
 
 def fit_cascade(lists: ShortLists) -> Cascade | None:
-    """Return the cascade under which the first hit is the true reply most often.
+    """Return the cascade with the best R@1, in which the re-ranker counts as much as it can.
 
     It is None if the re-ranker finds no more true replies than the first stage. The figures of its
     confidence are cross-validated: each was fitted on other dialogues.
     """
     fitted = {count: _fit_weight(lists.first(count)) for count in CANDIDATES}
+    if max(recall for _, recall in fitted.values()) <= _recall(lists.true == 0, lists):
+        return None
     few, many = CANDIDATES
     candidates = many if fitted[many][1] - fitted[few][1] >= WORTH else few
     weight, _ = fitted[candidates]
@@ -218,8 +221,6 @@ def fit_cascade(lists: ShortLists) -> Cascade | None:
     combined = short.combine(weight)
     first = combined.argmax(axis=1)
     below = _fit_threshold(short, first == short.true)
-    if below is None:
-        return None
     deep = short.before < below
     rows = np.arange(len(first))
     second = np.sort(combined, axis=1)[:, -2]
@@ -229,11 +230,10 @@ def fit_cascade(lists: ShortLists) -> Cascade | None:
     right = (first == short.true)[deep]
     confidence = held_out(features, right, short.dialogue[deep])
     calibration = RerankedCalibration(*regress(features, right).tolist())
-    has_reply = short.has_reply
     figures = {
         "answers": len(right),
-        "right_before": float((short.true == 0)[has_reply].mean()),
-        "right": float((np.where(deep, first, 0) == short.true)[has_reply].mean()),
+        "right_before": _recall(short.true == 0, short),
+        "right": _recall(np.where(deep, first, 0) == short.true, short),
         "share": float(deep.mean()),
         "calibration_error": calibration_error(confidence, right),
         "auroc": auroc(confidence, right) or np.nan,
@@ -243,25 +243,30 @@ def fit_cascade(lists: ShortLists) -> Cascade | None:
 
 
 def _fit_weight(lists: ShortLists) -> tuple[float, float]:
-    """Return the weight with the best R@1 of the pools that have the reply, and that R@1."""
-    right = [
-        float((lists.combine(weight).argmax(axis=1) == lists.true)[lists.has_reply].mean())
-        for weight in WEIGHTS
+    """Return the least weight whose R@1 is about the best, and the best R@1."""
+    found = [
+        _recall(lists.combine(weight).argmax(axis=1) == lists.true, lists) for weight in WEIGHTS
     ]
-    smooth = np.convolve(np.pad(right, 1, mode="edge"), np.ones(3) / 3, "valid")
-    best = int(smooth.argmax())
-    return float(WEIGHTS[best]), right[best]
+    recalls = np.array(found)
+    best = recalls.max()
+    return float(WEIGHTS[np.argmax(recalls >= best - TOLERANCE)]), float(best)
 
 
-def _fit_threshold(lists: ShortLists, right: Mask) -> float | None:
-    """Return the least confidence below which re-ranking keeps most of its gain; None without one.
+def _fit_threshold(lists: ShortLists, right: Mask) -> float:
+    """Return the greatest threshold whose R@1 is about the best.
 
     Args:
         lists: The short lists.
         right: (n,) whether the re-ranked first hit is the true reply.
     """
-    gain = right.astype(np.float64) - (lists.true == 0)
-    gains = np.array([gain[lists.before < below].sum() for below in THRESHOLDS])
-    if gains.max() <= 0:
-        return None
-    return round(float(THRESHOLDS[np.argmax(gains >= KEPT * gains.max())]), 2)
+    found = [
+        _recall(np.where(lists.before < below, right, lists.true == 0), lists)
+        for below in THRESHOLDS
+    ]
+    recalls = np.array(found)
+    return round(float(THRESHOLDS[np.flatnonzero(recalls >= recalls.max() - TOLERANCE)[-1]]), 2)
+
+
+def _recall(right: Mask, lists: ShortLists) -> float:
+    """Return R@1 over the pools that have the true reply."""
+    return float(right[lists.has_reply].mean())

@@ -283,7 +283,8 @@ class Pipeline:
         """Return the result of a search, re-ranked if its first hit is not sure.
 
         Only "auto" re-ranks here, where the scores come from the search and have a confidence. A
-        re-ranker that fails leaves the result as it is.
+        first hit that an example found stays first: the re-ranker does not read the examples. If it
+        fails, the result stays as it is.
 
         Args:
             view: The pool that was searched.
@@ -296,7 +297,7 @@ class Pipeline:
         estimate = found.estimate
         if cascade is None or estimate is None or estimate.confidence >= cascade.below:
             return found
-        if options.rerank != "auto" or options.scores_pairs:
+        if options.rerank != "auto" or options.scores_pairs or found.hits[0].match:
             return found
         texts = [hit.candidate.text for hit in found.hits[: cascade.candidates]]
         first = ShortList(context.utterances, texts, [context.responder] * len(texts))

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.selection.pool import ArrayPool, make_context
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration
-from turnwise.models.fusion import DEFAULT_FUSION
+from turnwise.models.fusion import Fusion
 from turnwise.models.rerankers.cascade import (
     Cascade,
     RerankedCalibration,
@@ -38,6 +38,7 @@ CONTEXT = make_context(3)
 IN_DOUBT = Calibration(0, 0, 0, 0, 0, offset=-1.0)
 AFTER = RerankedCalibration(before=0.5, logit=0.1, margin=0.2, stayed=0.3, offset=0.4)
 CASCADE = Cascade(candidates=4, weight=0.5, below=0.9, confidence=AFTER)
+FUSION = Fusion(example=9.0, height=0.0, offset=0.0, softness=0.5)
 AUTO = Options(Aggregation("mean"), where=None, repeat=True, rerank="auto")
 NEVER = replace(AUTO, rerank=None)
 
@@ -83,7 +84,7 @@ def make_pipeline(
     line = cast(EncoderQueue, queue or DirectQueue())
     reranking = Reranking(None, own, line, Metrics(), short_list=100, timeout=1.0)
     confidence = Confidence(calibration, None, Aggregation("mean"))
-    return Pipeline(reranking, None, confidence, DEFAULT_FUSION)
+    return Pipeline(reranking, None, confidence, FUSION)
 
 
 async def select(
@@ -193,6 +194,17 @@ async def test_a_re_ranker_that_is_overloaded_fails_no_turn() -> None:
     failed = await select(make_pipeline(Longest(), queue=FullQueue()))
     assert failed.cascade == "failed"
     assert failed._replace(cascade=None) == await select(make_pipeline())
+
+
+async def test_a_candidate_that_an_example_found_stays_first() -> None:
+    pool = ArrayPool.of(TEXTS)
+    assert CONTEXT.said is not None
+    pool.examples["c0"] = CONTEXT.said[None]
+    reranker = Longest()
+    selection = await select(make_pipeline(reranker), pool=pool)
+    assert selection.candidates[0].matched
+    assert selection.cascade is None
+    assert not reranker.read
 
 
 async def test_the_best_wording_of_a_group_is_chosen_after_re_ranking() -> None:

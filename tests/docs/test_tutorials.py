@@ -125,6 +125,7 @@ def test_page_does_what_it_says(
         (tmp_path / "runs" / "shop").mkdir(parents=True)
         (tmp_path / "runs" / "shop" / "model").symlink_to(tiny)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")  # of Python blocks
     environment = {
         "PATH": f"{warm_commands}:{Path(sys.executable).parent}:/usr/bin:/bin",
         "COLUMNS": "200",

@@ -224,6 +224,7 @@ class _UseCases:
             paired=encoder.kind.paired,
             max_sessions=settings.max_sessions,
         )
+        self._feedback = FeedbackStore(components.redis, metrics)
         self._writers = SessionWriters(metrics, settings.request_timeout)
         self._contexts = Contexts(self._store, encoder, timeout=settings.request_timeout)
         confidence = Confidence(
@@ -241,6 +242,7 @@ class _UseCases:
     def make_turns(self) -> Turns:
         return Turns(
             sessions=self._store,
+            feedback=self._feedback,
             writers=self._writers,
             contexts=self._contexts,
             pools=self._pools,
@@ -267,7 +269,7 @@ class _UseCases:
         return Sessions(
             store=self._store,
             writers=self._writers,
-            feedback=FeedbackStore(self._components.redis, self._metrics),
+            feedback=self._feedback,
             learning=self.learning,
             contexts=self._contexts,
             pools=self._pools,

@@ -45,7 +45,7 @@ class TurnLine(_SessionLine):
     speaker: str
     text: str
     candidate: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The candidate that the responder said, if the turn names one."""
+    """The candidate that the responder said: the turn names it, or feedback before it chose it."""
     responder: str
     model: str
     pool: PoolVersion | None

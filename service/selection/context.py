@@ -116,7 +116,7 @@ class Said:
         texts: The k texts, as `fold_text` gives them, that must not be offered again.
         after: (k, d) their [AFTER] where candidates that are close to them must not be offered
             either; (0, d) elsewhere.
-        ids: The ids of the candidates that those turns name.
+        ids: The ids of the candidates that those turns said, as far as they are known.
         replies: All turns of the responder, oldest first.
     """
 

@@ -1,7 +1,8 @@
 """Keeps the feedback of a session: what became of the candidates that its turns offered.
 
 It is the hash `feedback`, one of the session's keys. A field names the turn, the event and the
-candidate; its value is the rank of the candidate, and the text of an edit.
+candidate; its value is the rank of the candidate, and the text of an edit. The *choice*
+of a turn is the candidate that was chosen or edited last. The hash `meta` keeps its id.
 """
 
 from typing import NamedTuple
@@ -98,6 +99,16 @@ class FeedbackStore:
             for turn, event, candidate in [field.decode().split(" ", 2)]
         ]
         return sorted(events, key=lambda each: (each.turn, each.rank, each.event))
+
+    async def read_choice(self, session: SessionKey, turn: int) -> str | None:
+        """Return the id of the choice of a turn.
+
+        It is None if nothing was chosen, or if the turn is not among the newest `OFFERS_KEPT`.
+        """
+        with redis_errors(self._metrics, "session_read"):
+            (meta,) = session.keys("meta")
+            choice: bytes | None = await self._redis.hget(meta, f"choice:{turn}")  # type: ignore[assignment]
+        return choice.decode() if choice else None
 
 
 def _feedback(turn: int, event: str, candidate: str, kept: str) -> Feedback:

@@ -1,13 +1,14 @@
 """Reads and writes sessions in Redis: their texts, and the vectors of at most two models.
 
 A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, filter,
-fingerprint, number of posts, kept rows, offers of the newest turns), the hash `feedback`, and the
-lists `posts` (its turns as JSON), `first` ([B1], float16), `second` (float16) and `answers` (to
-idempotency keys). `second` has [B2] of each utterance. That of a model with heads is relative to
-another speaker; both context roles follow from it, so that `first` is empty. The vectors are those
-of one model, in the order of the utterances. Each list may end early: missing vectors are
-computed from the text again, and missing rows from the vectors. The epoch changes when an utterance
-with vectors changes, so that neither a late [B1] nor kept rows ever belong to another text.
+fingerprint, number of posts, kept rows, offers and choices of the newest turns), the hash
+`feedback`, and the lists `posts` (its turns as JSON), `first` ([B1], float16), `second` (float16)
+and `answers` (to idempotency keys). `second` has [B2] of each utterance. That of a model with heads
+is relative to another speaker; both context roles follow from it, so that `first` is empty. The
+vectors are those of one model, in the order of the utterances. Each list may end early: missing
+vectors are computed from the text again, and missing rows from the vectors. The epoch changes when
+an utterance with vectors changes, so that neither a late [B1] nor kept rows ever belong to another
+text.
 
 While replicas with two models share a session, as during a change of the model, the second model
 has a place of its own: the lists `other_first` and `other_second`, and the fields `other_*` of

@@ -21,7 +21,8 @@ class Turn(NamedTuple):
         speaker: Who said it.
         text: What was said.
         at: Unix seconds.
-        candidate: The id of the candidate that the responder said, if the turn names one.
+        candidate: The id of the candidate that the responder said: the one that the turn names, or
+            else the one that feedback on the turn before chose or edited last.
     """
 
     speaker: str

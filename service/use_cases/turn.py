@@ -6,7 +6,8 @@ gets 409. A preview takes the same path up to step 5, and changes nothing.
 The path of a turn, from top to bottom:
 
 1. `api/routes/sessions.py` validates the request and calls `Turns.turn`.
-2. `sessions/store.py` reads the session in one script: its turns, vectors and rows.
+2. `sessions/store.py` reads the session in one script: its turns, vectors and rows. If the
+   responder speaks and names no candidate, `sessions/feedback.py` reads which one was chosen.
 3. `sessions/update.py` says which utterances have no vectors yet; in a plain turn, the new one.
 4. `selection/context.py` encodes them (through `encoder/`) and computes the rows.
 5. `selection/pipeline.py` searches the pool (`pools/`) with the running query of the rows. Where
@@ -44,6 +45,7 @@ from turnwise.service.selection.context import Contexts, choose_aggregation
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.selection.idle import IdleEncoding
 from turnwise.service.selection.pipeline import Options, Pipeline, Selection
+from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import (
     Answered,
     Offer,
@@ -68,6 +70,7 @@ class Turns:
         self,
         *,
         sessions: SessionStore,
+        feedback: FeedbackStore,
         writers: SessionWriters,
         contexts: Contexts,
         pools: Pools,
@@ -83,6 +86,7 @@ class Turns:
 
         Args:
             sessions: Keeps the sessions.
+            feedback: Says which candidate was chosen after a turn.
             writers: Lets the turns of a session go one after another.
             contexts: Encodes their utterances.
             pools: Finds the pool of a turn.
@@ -95,6 +99,7 @@ class Turns:
             timeout: Seconds that a turn may take.
         """
         self._sessions = sessions
+        self._feedback = feedback
         self._writers = writers
         self._contexts = contexts
         self._pools = pools
@@ -246,7 +251,11 @@ class Turns:
             raise SessionFull(f"session '{name}' has {len(before)} turns, which is the limit")
         responder = base.responder if base else RESPONDER
         text = await self._read_text(posted, responder)
-        turn = Turn(request.speaker, text, time(), request.candidate)
+        candidate = request.candidate
+        if candidate is None and base and request.speaker == responder:
+            with posted.timings.stage("state"):
+                candidate = await self._feedback.read_choice(posted.session, len(before))
+        turn = Turn(request.speaker, text, time(), candidate)
         return Update(base, (*before, turn), responder)
 
     async def _read_text(self, posted: "_Posted", responder: str) -> str:

@@ -119,7 +119,7 @@ class TranscriptTurn(Value):
     at: float
     """Unix seconds."""
     candidate: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The candidate that the responder said, if the turn names one."""
+    """The candidate that the responder said: the turn names it, or feedback before it chose it."""
 
 
 class FeedbackRequest(Value):

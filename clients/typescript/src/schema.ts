@@ -1339,7 +1339,7 @@ export interface components {
             at: number;
             /**
              * Candidate
-             * @description The candidate that the responder said, if the turn names one.
+             * @description The candidate that the responder said: the turn names it, or feedback before it chose it.
              */
             candidate?: string | null;
             /** Speaker */

@@ -1,4 +1,5 @@
--- Keeps a feedback event of an offered candidate, unless the session has it already.
+-- Keeps a feedback event of an offered candidate, unless the session has it already. `meta` keeps the
+-- last choice of a turn, because the hash `feedback` has no order.
 -- KEYS: meta, feedback. ARGV: turn, event, candidate, text or "", most events of a session.
 -- Returns the outcome, with facts: "session", "turn" (turns of the session), "offer" or
 --   "candidate" that is missing; "full"; "kept" or "new": rank and text, version of the session, and
@@ -18,5 +19,8 @@ end
 if rank == 0 then return {'candidate'} end
 if redis.call('HLEN', KEYS[2]) >= tonumber(ARGV[5]) then return {'full'} end
 redis.call('HSET', KEYS[2], field, rank .. ' ' .. ARGV[4])
+if ARGV[2] == 'chosen' or ARGV[2] == 'edited' then
+  redis.call('HSET', KEYS[1], 'choice:' .. ARGV[1], ARGV[3])
+end
 redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[1]))
 return {'new', rank .. ' ' .. ARGV[4], session[1], offer[1], offer[2]}

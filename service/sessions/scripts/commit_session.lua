@@ -35,10 +35,13 @@ redis.call('HSET', meta, 'version', written, 'epoch', epoch, 'responder', respon
   'posts', keep[1] + append[1], mine .. 'fingerprint', fingerprint, mine .. 'epoch', epoch,
   mine .. 'rows', rows, mine .. 'rows_of', rows_of)
 if where ~= '' then redis.call('HSET', meta, 'where', where) end
-for turn = keep[1] + 1, posts_before do redis.call('HDEL', meta, 'offered:' .. turn) end
+for turn = keep[1] + 1, posts_before do
+  redis.call('HDEL', meta, 'offered:' .. turn, 'choice:' .. turn)
+end
 if append[1] > 0 then
   local turn = keep[1] + append[1]
-  redis.call('HDEL', meta, 'offered:' .. turn - most_offers)
+  local too_old = turn - most_offers
+  redis.call('HDEL', meta, 'offered:' .. too_old, 'choice:' .. too_old)
   if offer ~= '' then redis.call('HSET', meta, 'offered:' .. turn, offer) end
 end
 -- The vectors of another model stay valid without those of the utterances that changed.

@@ -11,12 +11,22 @@ from tests.support.waiting import eventually
 from turnwise.service.journal.files import files_of, read_lines
 from turnwise.service.journal.lines import TurnLine
 
+IDS = [f"r{number}" for number in range(len(REPLIES))]
 SAID = REPLIES[4]
 CHANGED = "Dear Ann, here is what I found for you."
 
 
 def say(live: Live, **fields: object) -> None:
     live.post("/sessions/s/turn", speaker="bot", **fields)
+
+
+def give(live: Live, candidate: str, event: str) -> None:
+    text = {"text": CHANGED} if event == "edited" else {}
+    live.post("/sessions/s/turns/1/feedback", candidate=candidate, event=event, **text)
+
+
+def said(live: Live) -> list[str | None]:
+    return [turn.get("candidate") for turn in live.get("/sessions/s")["transcript"]]
 
 
 def offered(live: Live, **options: object) -> list[str]:
@@ -53,6 +63,77 @@ def test_by_default_the_last_utterance_alone_counts(live: Live) -> None:
     live.turn("s", "user", "And?")
     say(live, candidate="r5")
     assert {"r4", "r5"} - {*offered(live)} == {"r5"}
+
+
+@pytest.mark.parametrize("event", ["chosen", "edited"])
+@pytest.mark.parametrize("repeat", ["last", False])
+def test_a_reply_has_said_the_candidate_that_feedback_chose_before_it(
+    live: Live, event: str, repeat: str | bool
+) -> None:
+    live.turn("s", "user", "Hello", top_k=len(REPLIES))
+    give(live, "r4", event)
+    say(live, text=CHANGED)
+    assert said(live) == [None, "r4"]
+    assert {*IDS} - {*offered(live, repeat=repeat)} == {"r4"}
+
+
+def test_the_newest_choice_was_said(live: Live) -> None:
+    live.turn("s", "user", "Hello", top_k=len(REPLIES))
+    for candidate, event in [("r1", "chosen"), ("r4", "edited"), ("r1", "chosen")]:
+        give(live, candidate, event)
+    say(live, text=CHANGED)
+    assert said(live) == [None, "r4"]
+
+
+def test_a_choice_counts_although_its_candidate_was_removed(live: Live) -> None:
+    live.turn("s", "user", "Hello", top_k=len(REPLIES))
+    give(live, "r4", "edited")
+    live.ok(live.http.delete("/pools/default/candidates/r4"))
+    say(live, text=CHANGED)
+    assert said(live) == [None, "r4"]
+    assert {*offered(live)} == {*IDS} - {"r4"}
+
+
+def test_a_choice_counts_again_after_an_undo_of_the_reply(live: Live) -> None:
+    live.turn("s", "user", "Hello", top_k=len(REPLIES))
+    give(live, "r4", "chosen")
+    say(live, text=CHANGED)
+    live.ok(live.http.delete("/sessions/s/turns/last"))
+    say(live, text="Hi.")
+    assert said(live) == [None, "r4"]
+
+
+@pytest.mark.parametrize("event", ["shown", "rejected"])
+def test_feedback_that_chooses_nothing_changes_nothing(live: Live, event: str) -> None:
+    live.turn("s", "user", "Hello", top_k=len(REPLIES))
+    give(live, "r4", event)
+    say(live, text=CHANGED)
+    assert said(live) == [None, None]
+    assert {*offered(live)} == {*IDS}
+
+
+def test_the_candidate_that_a_turn_names_was_said_whatever_feedback_says(live: Live) -> None:
+    live.turn("s", "user", "Hello", top_k=len(REPLIES))
+    give(live, "r4", "edited")
+    say(live, candidate="r5", text=CHANGED)
+    assert said(live) == [None, "r5"]
+
+
+def test_a_choice_counts_for_the_very_next_turn_alone(live: Live) -> None:
+    live.turn("s", "user", "Hello", top_k=len(REPLIES))
+    give(live, "r4", "chosen")
+    live.turn("s", "user", "Anyone?", respond=False)
+    say(live, text=CHANGED)
+    assert said(live) == [None, None, None]
+
+
+def test_the_choice_of_a_turn_goes_with_it(live: Live) -> None:
+    live.turn("s", "user", "Hello", top_k=len(REPLIES))
+    give(live, "r4", "chosen")
+    live.ok(live.http.delete("/sessions/s/turns/last"))
+    live.turn("s", "user", "Good evening", respond=False)
+    say(live, text=CHANGED)
+    assert said(live) == [None, None]
 
 
 def test_the_candidate_may_be_of_another_pool(live: Live) -> None:
@@ -96,11 +177,13 @@ def test_the_journal_has_the_candidate(launch: Launch, tmp_path: Path) -> None:
     live = launch(journal=tmp_path)
     live.fill()
     say(live, candidate="r4", text=CHANGED)
-    live.turn("s", "user", "Hello")
+    live.turn("s", "user", "Hello", top_k=len(REPLIES))
+    live.post("/sessions/s/turns/2/feedback", candidate="r5", event="chosen")
+    say(live, text=CHANGED)
 
     def lines() -> list[TurnLine]:
         read = [line for file in files_of([tmp_path]) for line, _ in read_lines(file)]
         return [line for line in read if isinstance(line, TurnLine)]
 
-    eventually(lambda: len(lines()) == 2)
-    assert [line.candidate for line in lines()] == ["r4", None]
+    eventually(lambda: len(lines()) == 3)
+    assert [line.candidate for line in lines()] == ["r4", None, "r5"]

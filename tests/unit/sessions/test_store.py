@@ -12,6 +12,7 @@ from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import (
     ANSWER_BYTES_KEPT,
     ANSWERS_KEPT,
+    OFFERS_KEPT,
     Answered,
     Change,
     Offer,
@@ -222,6 +223,23 @@ async def test_answers_and_feedback_of_turns_that_redis_evicted_go_too(
     assert await sessions.commit(KEY, base, turn(base))
     assert (await sessions.read(KEY, idempotency_key="k" * 64))[1] is None
     assert await feedback.read(KEY) == []
+
+
+async def test_the_newest_choice_of_a_turn_is_kept_as_long_as_the_turn_may_get_feedback(
+    redis: Redis,
+) -> None:
+    sessions = store(redis)
+    feedback = FeedbackStore(redis, Metrics())
+    assert await feedback.read_choice(KEY, 1) is None
+    change = replace(turn(None), offer=Offer("p", "m", ["r1", "r2", "r3"]))
+    assert await sessions.commit(KEY, None, change)
+    for candidate, event in [("r2", "chosen"), ("r1", "chosen"), ("r3", "shown")]:
+        await feedback.add(KEY, 1, FeedbackRequest(candidate=candidate, event=event))
+    for _ in range(OFFERS_KEPT):
+        assert await feedback.read_choice(KEY, 1) == "r1"
+        session = await read(sessions)
+        assert await sessions.commit(KEY, session, turn(session))
+    assert await feedback.read_choice(KEY, 1) is None
 
 
 async def test_answers_come_back_by_key_and_the_oldest_go(redis: Redis) -> None:

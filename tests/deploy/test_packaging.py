@@ -91,6 +91,7 @@ def series() -> dict[str, set[str]]:
     metrics.pool_version.labels("default", "default")
     metrics.turns.labels("default", "default", "answered")
     metrics.matched.labels("default", "default", "example")
+    metrics.cascades.labels("default", "default", "reranked")
     metrics.chat_completions.labels("default", "default", "candidate")
     metrics.feedback.labels("default", "default", "default", "chosen")
     metrics.chosen_reciprocal_rank.labels("default", "default", "default")

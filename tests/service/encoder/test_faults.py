@@ -117,7 +117,9 @@ def test_an_encoder_that_hangs_is_told_of_and_takes_nothing_with_it(
         assert problem(talk.post(live, "Hangs.")) == (503, "deadline-exceeded")
         eventually(lambda: live.metric("turnwise_batch_running_seconds") > 0.1)
         with ThreadPoolExecutor(6) as six:
-            posted = six.map(lambda number: talk.post(live, f"Waits {number}."), range(6))
+            posted = six.map(
+                lambda number: Talk(f"w{number}", oracle).post(live, "Waits."), range(6)
+            )
             seen = {problem(answer) for answer in posted}
         assert seen == {(503, "deadline-exceeded"), (429, "overloaded")}
         assert live.metric("turnwise_queue_texts", lane="critical") <= 4
@@ -154,11 +156,12 @@ def test_an_encoder_whose_thread_died_needs_a_new_process(
 
 
 @contextmanager
-def leaving(live: Live, text: str, *, whole: bool = True) -> Iterator[None]:
+def leaving(live: Live, text: str, *, session: str = "s", whole: bool = True) -> Iterator[None]:
     """A client that sends a turn, or half of it, and leaves with the end of the block."""
     body = json.dumps(Talk.body(text)).encode()
     head = (
-        "POST /sessions/s/turn HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"POST /sessions/{session}/turn HTTP/1.1\r\n"
+        "Host: localhost\r\nContent-Type: application/json\r\n"
         f"Idempotency-Key: {text.replace(' ', '-')}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     with socket.create_connection(("127.0.0.1", live.http.base_url.port or 0)) as client:
@@ -182,14 +185,14 @@ def test_a_client_that_leaves_early_has_said_nothing(
     held = Held(live, monkeypatch)
     with leaving(live, "On the device."):
         assert held.has.wait(20)
-        with leaving(live, "In the queue."):
+        with leaving(live, "In the queue.", session="other"):  # does not wait for the first
             eventually(lambda: live.metric("turnwise_queue_texts", lane="critical") == 1)
     eventually(lambda: left() == 3)
     held.let_go()
     eventually(lambda: live.metric("turnwise_dropped_texts_total", reason="cancelled") == 1)
     assert live.metric("turnwise_queue_texts", lane="critical") == 0
     talk.check(live)
-    for text in ("Half of it.", "On the device.", "In the queue."):
+    for text in ("Half of it.", "On the device."):
         talk.turn(live, text=text)
     talk.check(live)
 

@@ -241,9 +241,10 @@ def test_with_heads_every_role_of_an_utterance_takes_one_pass(
     goals = [{"text": "Bye", "speaker": "user"}, {"text": "Thanks", "speaker": "bot"}]
     avoid = [{"text": "Three", "threshold": 9}]
     own.post("/rank", session_id="s", pool="default", goals=goals, avoid=avoid)
-    assert encoded() == {"after": 3}  # two goals, and what to avoid
+    candidates = len(REPLIES)  # guard rails need their exact vectors
+    assert encoded() == {"after": 3, "second": candidates}  # two goals, and what to avoid
     own.post("/plan", session_id="s", goals=goals, method="chain_curved")
-    assert encoded() == {"after": 3, "second": 2}
+    assert encoded() == {"after": 3, "second": candidates + 2}
     assert idle() == 0
 
 

@@ -36,7 +36,7 @@ class RecordingQueue:
         priority: Priority,
         timeout: float | None,
         *,
-        admitted: bool,
+        admitted: bool = False,
     ) -> Float32:
         del timeout, admitted
         self.asked += items
@@ -46,7 +46,9 @@ class RecordingQueue:
 
 
 class FailingQueue(RecordingQueue):
-    async def encode(self, items: Sequence[RoleText], *_: object, admitted: bool) -> Float32:
+    async def encode(
+        self, items: Sequence[RoleText], *_: object, admitted: bool = False
+    ) -> Float32:
         self.asked += items
         raise EncoderFailed("no")
 

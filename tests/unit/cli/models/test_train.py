@@ -1,11 +1,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from torch.onnx import OnnxExporterError
 from typer.testing import CliRunner
 
+from turnwise.models.card import CARD
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import run
@@ -30,29 +32,35 @@ def train(model: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return result.stderr
 
 
-def test_a_trained_encoder_gets_its_graph(
-    tiny_encoder_folder: Callable[[EncoderKind], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def trained(tiny_encoder_folder: Callable[[EncoderKind], Path], tmp_path: Path) -> Path:
+    """The folder of an encoder with a card, which every training writes."""
+    folder = tmp_path / "trained"
+    copytree(tiny_encoder_folder(EncoderKind.TRIPLE), folder)
+    (folder / CARD).write_text('{"aggregation": "mean"}', encoding="utf-8")
+    return folder
+
+
+def test_a_trained_encoder_gets_its_graph(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As from `turnwise card`, whose graphs are tried in `models/test_onnx_encoder.py`."""
-    model = tiny_encoder_folder(EncoderKind.TRIPLE)
     written: list[tuple[str, Path]] = []
 
     def write(encoder: UtteranceEncoder, folder: Path) -> None:
         written.append((encoder.name, folder))
 
     monkeypatch.setattr(UtteranceEncoder, "write_graph", write)
-    train(model, monkeypatch)
-    assert written == [(model.name, model)]
+    train(trained, monkeypatch)
+    assert written == [(trained.name, trained)]
 
 
 def test_an_encoder_without_a_graph_is_kept_and_the_reason_is_one_line(
-    tiny_encoder_folder: Callable[[EncoderKind], Path], monkeypatch: pytest.MonkeyPatch
+    trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OnnxExporterError("no operator for this\nand a long trace")
 
     monkeypatch.setattr(UtteranceEncoder, "write_graph", fail)
-    said = train(tiny_encoder_folder(EncoderKind.TRIPLE), monkeypatch)
+    said = train(trained, monkeypatch)
     assert said == "it has no graph, so that a service needs torch for it: no operator for this\n"
 
 

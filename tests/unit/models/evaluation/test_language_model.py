@@ -100,7 +100,7 @@ def test_a_model_with_a_chat_template_is_who_replies(
 
 @pytest.mark.parametrize("load", [sampled_replies, LanguageModel])
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path, load: Callable[[str], Any]) -> None:
-    with pytest.raises(ModelError, match=r"language model '.*nowhere' cannot be loaded"):
+    with pytest.raises(ModelError, match=r"model '.*nowhere': there is no folder"):
         load(str(tmp_path / "nowhere"))
 
 

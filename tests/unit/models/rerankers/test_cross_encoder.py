@@ -109,7 +109,7 @@ def test_an_input_that_is_too_long_loses_its_start(
 
 
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"cross-encoder '.*nowhere' cannot be loaded"):
+    with pytest.raises(ModelError, match=r"model '.*nowhere': there is no folder"):
         CrossEncoder(tmp_path / "nowhere")
 
 

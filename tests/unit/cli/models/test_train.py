@@ -37,7 +37,7 @@ def trained(tiny_encoder_folder: Callable[[EncoderKind], Path], tmp_path: Path) 
     """The folder of an encoder with a card, which every training writes."""
     folder = tmp_path / "trained"
     copytree(tiny_encoder_folder(EncoderKind.TRIPLE), folder)
-    (folder / CARD).write_text('{"aggregation": "mean"}', encoding="utf-8")
+    (folder / CARD).write_text('{"aggregation": {"name": "mean"}}', encoding="utf-8")
     return folder
 
 

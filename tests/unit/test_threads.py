@@ -89,6 +89,7 @@ async def test_work_that_nobody_waits_for_any_more_is_not_done(worker: Worker) -
         tasks.create_task(worker.work("a", "last"))
         await asyncio.sleep(0)
         left.cancel()
+        await asyncio.wait([left])  # else its work could begin first
         worker.go_on.set()
     assert worker.done == ["first", "last"]
 

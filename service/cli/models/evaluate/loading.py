@@ -10,8 +10,10 @@ from turnwise.models import DEFAULT_MODEL
 from turnwise.models.card import reranker_kind
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
+from turnwise.models.evaluation.ranking import Model
 from turnwise.models.extras import require
 from turnwise.models.pairwise import PairwiseModel
+from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.service.cli.models.evaluate.options import BASE, BASE_PACKAGE, Compared
 
@@ -58,6 +60,12 @@ def load_encoders_and_pairwise(compared: Compared) -> dict[str, UtteranceEncoder
     if without := loaded.keys() - vectors.keys():
         raise typer.BadParameter(f"an IoI network has no vectors to compare: {', '.join(without)}")
     return vectors
+
+
+def load_with_cross_encoders(compared: Compared, names: Iterable[str]) -> dict[str, Model]:
+    """Return the base, the models, and cross-encoders by their folders or hub names."""
+    models: dict[str, Model] = {**load_encoders_and_rerankers(compared)}
+    return models | load_by_name(names, CrossEncoder, models)
 
 
 def load_by_name(

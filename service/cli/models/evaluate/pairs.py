@@ -3,12 +3,7 @@
 from pathlib import Path
 
 from turnwise.models.evaluation.minimal_pairs import evaluate_minimal_pairs, read_minimal_pairs
-from turnwise.models.evaluation.ranking import Model
-from turnwise.models.rerankers.cross_encoder import CrossEncoder
-from turnwise.service.cli.models.evaluate.loading import (
-    load_by_name,
-    load_encoders_and_rerankers,
-)
+from turnwise.service.cli.models.evaluate.loading import load_with_cross_encoders
 from turnwise.service.cli.models.evaluate.options import Compared
 from turnwise.service.cli.models.evaluate.report import report
 from turnwise.service.cli.progress import SystemProgress
@@ -24,8 +19,7 @@ def measure(
 ) -> None:
     """Choose between the two replies of minimal pairs."""
     pairs = read_minimal_pairs(data, limit)
-    models: dict[str, Model] = {**load_encoders_and_rerankers(compared)}
-    models |= load_by_name(cross_encoders, CrossEncoder, models)
+    models = load_with_cross_encoders(compared, cross_encoders)
     with SystemProgress() as progress:
         rows = list(evaluate_minimal_pairs(models, pairs, progress))
     report("pairs", data, rows, out, f"{len(pairs)} pairs; chance is a quarter of them.")

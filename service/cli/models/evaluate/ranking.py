@@ -13,16 +13,14 @@ from turnwise.models.errors import naming
 from turnwise.models.evaluation.journal import as_offered, read_choices
 from turnwise.models.evaluation.ranking import (
     Building,
-    Model,
     build_ranking,
     draw_replies,
     evaluate_ranking,
     read_ranking,
 )
-from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.service.cli.models.evaluate.loading import (
-    load_by_name,
     load_encoders_and_rerankers,
+    load_with_cross_encoders,
 )
 from turnwise.service.cli.models.evaluate.options import Compared
 from turnwise.service.cli.models.evaluate.report import report
@@ -46,8 +44,7 @@ def measure(
             "candidates are right, or none",
             err=True,
         )
-    models: dict[str, Model] = {**load_encoders_and_rerankers(compared)}
-    models |= load_by_name(cross_encoders, CrossEncoder, models)
+    models = load_with_cross_encoders(compared, cross_encoders)
     with SystemProgress() as progress:
         rows = list(evaluate_ranking(models, examples, progress))
     report("ranking", data, rows, out)

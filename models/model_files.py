@@ -46,7 +46,7 @@ def check_weights(name: str | Path, folder: str | Path) -> None:
 
     Args:
         name: The model, for error messages.
-        folder: The folder of the model, or a hub name, of which nothing is checked.
+        folder: The folder of the model. A hub name passes unchecked.
 
     Raises:
         ModelError: There is no such folder, a file is only a pointer of Git LFS, or weights exist

@@ -234,7 +234,7 @@ def contrastive_loss(logits: Tensor, excluded: Tensor, others: Tensor | None = N
 
 
 def list_loss(logits: Tensor, right: Tensor, sizes: Sequence[int]) -> dict[str, Tensor]:
-    """Return the losses of lists of candidates, of which one is right.
+    """Return the losses of lists of candidates with one right candidate each.
 
     `list` is the cross-entropy of a softmax over each list (ListNet; Cao et al., 2007): it teaches
     the order. `pair` is the binary cross-entropy of each candidate: it teaches that a logit says

@@ -182,7 +182,7 @@ class Learning:
 
 
 def _list_newest(batches: Sequence[Sequence[Candidate]]) -> LearnedList:
-    """Return the newest learned examples of candidates, of which there may be millions."""
+    """Return the newest learned examples of candidates. There may be millions of candidates."""
     learned = [
         LearnedExample.model_construct(candidate=each.id, text=example.text, at=example.at)
         for each in chain.from_iterable(batches)

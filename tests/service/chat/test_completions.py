@@ -37,7 +37,7 @@ def texts(answer: Mapping[str, Any]) -> list[str]:
 
 
 def events(response: httpx.Response) -> list[Any]:
-    """The events of a stream, the last of which is the end."""
+    """The events of a stream; the last one marks its end."""
     assert response.headers["content-type"].startswith("text/event-stream")
     *data, end, rest = response.text.split("\n\n")
     assert (end, rest) == ("data: [DONE]", "")

@@ -28,7 +28,7 @@ SHOP = {
 
 @pytest.fixture
 def live(launch: Launch) -> Live:
-    """A service with two namespaces, of which `app.name` is the one that requests are of."""
+    """A service with two namespaces; `app.name` is the one that requests use."""
     live = launch(api_keys=[InNamespace.KEY])
     for name in ("bar", "shop"):
         live.app.name = name

@@ -59,7 +59,7 @@ def calibrated(
     tiny_encoder_folder: Callable[[EncoderKind], Path],
     in_torch: Path,
 ) -> Live:
-    """A service with confidences, none of which is 1."""
+    """A service whose confidences are all below 1."""
     folder = shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "model")
     card = {"aggregation": asdict(Aggregation()), "confidence": asdict(CALIBRATION)}
     (folder / CARD).write_text(json.dumps(card))

@@ -287,6 +287,7 @@ def _make_answer(request: ChatRequest, offered: TurnAnswer, texts: Sequence[str]
             candidates=offered.candidates,
             confidence=offered.confidence,
             abstained=offered.abstained,
+            reranked=offered.reranked,
             pool=offered.pool,
             turn=offered.turn,
         ),

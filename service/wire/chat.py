@@ -92,6 +92,8 @@ class ChatDetails(Value):
     """Probability that the first candidate is a right one; null if that cannot be known."""
     abstained: bool
     """Whether there are no candidates because the confidence was too low."""
+    reranked: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True if the model's own re-ranker ordered the first candidates; else left out."""
     pool: PoolVersion | None
     turn: int | None
     """Number of the newest turn of the session; null without a session."""

@@ -122,6 +122,12 @@ export interface components {
             confidence: number | null;
             pool: components["schemas"]["PoolVersion"] | null;
             /**
+             * Reranked
+             * @description True if the model's own re-ranker ordered the first candidates; else left out.
+             * @default false
+             */
+            reranked?: boolean;
+            /**
              * Turn
              * @description Number of the newest turn of the session; null without a session.
              */

@@ -69,6 +69,13 @@ def test_an_unsure_turn_is_re_ranked_and_says_so(cascading: Live) -> None:
     assert counted() == 2
 
 
+def test_a_chat_completion_says_that_it_was_re_ranked(cascading: Live, plain: Live) -> None:
+    asked = {"model": "default", "messages": [{"role": "user", "content": "Hello"}]}
+    answer = cascading.post("/v1/chat/completions", **asked)
+    assert answer["turnwise"]["reranked"] is True
+    assert "reranked" not in plain.post("/v1/chat/completions", **asked)["turnwise"]
+
+
 def test_the_named_re_ranker_is_the_model_s_own(cascading: Live, model: Path) -> None:
     said = [*DIALOGUE[:2], ("user", "My parcel has not come.")]
     answer = cascading.say("s", said, rerank="cross_encoder", top_k=len(REPLIES))

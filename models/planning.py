@@ -4,9 +4,11 @@ The chain score of an order o of n goals is Σ_t cos(b_{o_t}, a_{o_{t+1}}): how 
 follows the one before it (IEC). With a context it also counts where the dialogue leads by itself
 (IEC & CU): a goal with a strong pull, P(g), belongs at the start.
 
-P(g) is half the mean of cos(b_i, a_g) over the last two utterances. CCL sums over the whole
-context, which has two utterances in its evaluation. In longer contexts that sum outweighs the
-links, and orders are worse than without a context (docs/attempts.md).
+CCL's P(g) is the sum of cos(b_i, a_g) over the whole context (`published_pull_query`). In CCL's
+Table 4 it helps in contexts of two utterances, and without speaker tokens also of four. With our
+models and in contexts of six and ten, that sum outweighs the links, and orders are worse than
+without a context (docs/figures.md). So there is another P(g), `pull_query`: half the mean of the
+cosines over the last two utterances.
 
 The best order is a longest path, which dynamic programming over subsets finds (Held-Karp). Its time
 and memory double with each goal, so there may be at most `MAX_GOALS`.
@@ -59,6 +61,15 @@ def pull_query(second: Float32) -> Float32:
             goal. Only the last `PULL_UTTERANCES` are read.
     """
     return np.asarray(PULL_SHARE * second[-PULL_UTTERANCES:].mean(axis=0), np.float32)
+
+
+def published_pull_query(second: Float32) -> Float32:
+    """Return the vector (d,) whose dot product with a_g is CCL's P(g), the sum over the context.
+
+    Args:
+        second: (n, d) b2 of the context, as for `pull_query`; all of them are read.
+    """
+    return np.asarray(second.sum(axis=0), np.float32)
 
 
 def chain_links(before: Float32, after: Float32) -> Float32:

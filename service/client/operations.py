@@ -129,7 +129,7 @@ class ScoresOptions(TypedDict, total=False):
 class PlanOptions(TypedDict, total=False):
     """Options of planning; `wire.planning.PlanRequest` describes them."""
 
-    method: Literal["chain", "chain_curved", "greedy"]
+    method: Literal["chain", "chain_curved", "greedy", "iec", "iec_cu", "gc"]
     top: int
 
 

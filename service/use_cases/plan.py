@@ -13,6 +13,7 @@ from turnwise.models.planning import (
     chain_links,
     plan_chain,
     plan_greedy,
+    published_pull_query,
     pull_query,
 )
 from turnwise.models.roles import Role, RoleText, candidate_inputs, relation_to
@@ -21,11 +22,17 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.selection.context import Context, Contexts, empty_context
 from turnwise.service.threads import FairThreads
-from turnwise.service.wire.planning import Method, PlanAnswer, PlannedOrder, PlanRequest
+from turnwise.service.wire.planning import (
+    WITHOUT_CONTEXT,
+    Method,
+    PlanAnswer,
+    PlannedOrder,
+    PlanRequest,
+)
 
 
 class Planning:
-    """Orders goals as CCL section 6 does."""
+    """Orders goals as CCL does, or with a pull of our own (`models.planning`)."""
 
     def __init__(
         self, contexts: Contexts, encoder: CachedEncoder, metrics: Metrics, planner: FairThreads
@@ -68,15 +75,17 @@ class Planning:
     ) -> Sequence[Order]:
         with timings.stage("state"):
             context = await self._contexts.read(namespace, request)
-        if request.method != "chain" and not context.utterances:
+        reads_context = request.method not in WITHOUT_CONTEXT
+        if reads_context and not context.utterances:
             raise empty_context(request)
         texts = [goal.text for goal in request.goals]
         speakers = [goal.speaker or context.responder for goal in request.goals]
         with timings.stage("encode"):
             after, before = await self._encode(texts, speakers, request.method)
             pull = None
-            if request.method != "chain":
-                pull = await self._pull(context, speakers, after)
+            if reads_context:
+                published = request.method in {"iec_cu", "gc"}
+                pull = await self._pull(context, speakers, after, published=published)
         with timings.stage("plan", metric="plan"):
             order = partial(_orders, before, after, pull, request.top)
             return await asyncio.get_running_loop().run_in_executor(self._planner, order)
@@ -91,7 +100,7 @@ class Planning:
         """
         n = len(texts)
         candidates = candidate_inputs(texts)
-        if method == "greedy":
+        if method in {"greedy", "gc"}:
             return await self._contexts.encode_texts(candidates), None
         links = [
             RoleText(text, Role.SECOND, relation_to(speaker, target))
@@ -105,12 +114,16 @@ class Planning:
         before = vectors[n:]
         return after, before[[row[link] for link in links]].reshape(n, n, -1)
 
-    async def _pull(self, context: Context, speakers: Sequence[str], after: Float32) -> Float32:
-        """Return the pull P(g) (n,), with the context relative to the speaker of g."""
+    async def _pull(
+        self, context: Context, speakers: Sequence[str], after: Float32, *, published: bool
+    ) -> Float32:
+        """Return the pull P(g) (n,), ours or CCL's, with the context relative to g's speaker."""
+        count = len(context.utterances) if published else PULL_UTTERANCES
+        query = published_pull_query if published else pull_query
         queries = {}
         for speaker in dict.fromkeys(speakers):
-            newest = await self._contexts.encode_newest(context, speaker, PULL_UTTERANCES)
-            queries[speaker] = pull_query(newest)
+            newest = await self._contexts.encode_newest(context, speaker, count)
+            queries[speaker] = query(newest)
         pulls = [queries[speaker] @ a for speaker, a in zip(speakers, after, strict=True)]
         return np.array(pulls, np.float32)
 

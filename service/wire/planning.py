@@ -1,12 +1,14 @@
 """`/plan`: goals in the order in which a dialogue can reach them."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
 
 from turnwise.service.wire.fields import OptionalContext, Speaker, Text, TopK, Value, given
 
-Method = Literal["chain", "chain_curved", "greedy"]
+Method = Literal["chain", "chain_curved", "greedy", "iec", "iec_cu", "gc"]
+WITHOUT_CONTEXT: Final[tuple[Method, ...]] = ("chain", "iec")
+"""Methods that read no context."""
 MAX_PLANNED_GOALS = 16
 """Most goals that the exact search can order (`models.planning.MAX_GOALS`)."""
 
@@ -23,7 +25,7 @@ class PlanGoal(Value):
 
 _CONTEXT_IF_NEEDED: dict[str, JsonValue] = {
     "anyOf": [
-        {"properties": {"method": {"const": "chain"}}},
+        {"properties": {"method": {"enum": list(WITHOUT_CONTEXT)}}},
         given("session_id"),
         {"required": ["context"], "properties": {"context": {"type": "array", "minItems": 1}}},
     ]
@@ -43,8 +45,10 @@ class PlanRequest(OptionalContext):
 
     goals: list[PlanGoal] = Field(min_length=2, max_length=MAX_PLANNED_GOALS)
     method: Method = "chain"
-    """`chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6).
-    `chain` reads no context; the other two read its last two utterances."""
+    """`iec`, `iec_cu` and `gc` are imaginary embedding chains, the same with curving, and greedy
+    curving, as CCL publishes them. The last two add up the cosines of the whole context.
+    `chain` is the same as `iec`. `chain_curved` and `greedy` are like `iec_cu` and `gc`, but take
+    half the mean of the last two utterances. `chain` and `iec` read no context."""
     top: TopK = 1
     """Number of orders to return."""
 

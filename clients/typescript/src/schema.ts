@@ -599,12 +599,14 @@ export interface components {
             goals: components["schemas"]["PlanGoal"][];
             /**
              * Method
-             * @description `chain` is IEC, `chain_curved` is IEC & CU, `greedy` is greedy curving (CCL, section 6).
-             *     `chain` reads no context; the other two read its last two utterances.
+             * @description `iec`, `iec_cu` and `gc` are imaginary embedding chains, the same with curving, and greedy
+             *     curving, as CCL publishes them. The last two add up the cosines of the whole context.
+             *     `chain` is the same as `iec`. `chain_curved` and `greedy` are like `iec_cu` and `gc`, but take
+             *     half the mean of the last two utterances. `chain` and `iec` read no context.
              * @default chain
              * @enum {string}
              */
-            method?: "chain" | "chain_curved" | "greedy";
+            method?: "chain" | "chain_curved" | "greedy" | "iec" | "iec_cu" | "gc";
             /** Session Id */
             session_id?: string | null;
             /**
@@ -614,8 +616,8 @@ export interface components {
              */
             top?: number;
         } & (unknown & ({
-            /** @constant */
-            method?: "chain";
+            /** @enum {unknown} */
+            method?: "chain" | "iec";
         } | {
             session_id: unknown;
         } | {

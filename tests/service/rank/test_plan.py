@@ -1,5 +1,6 @@
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 from typing import Any
@@ -39,7 +40,17 @@ def pull(oracle: Oracle, goal: int) -> float:
     return float(np.mean([b @ oracle.after(text) for b in second[-2:]])) / 2
 
 
-def naive(oracle: Oracle, weights: tuple[float, float, float]) -> dict[tuple[str, ...], float]:
+def published_pull(oracle: Oracle, goal: int) -> float:
+    speaker, text = GOALS[goal]
+    _, second = oracle.context(DIALOGUE, speaker)
+    return float(sum(b @ oracle.after(text) for b in second))
+
+
+def naive(
+    oracle: Oracle,
+    weights: tuple[float, float, float],
+    pull: Callable[[Oracle, int], float] = pull,
+) -> dict[tuple[str, ...], float]:
     return {
         tuple(f"g{goal}" for goal in order): sum(link(oracle, *order[t : t + 2]) for t in range(2))
         + sum(w * pull(oracle, goal) for w, goal in zip(weights, order, strict=True))
@@ -70,6 +81,25 @@ def test_curving_adds_the_pull_of_the_history(live: Live, oracle: Oracle) -> Non
         assert scores(answer) == pytest.approx(expected, abs=2e-3)
 
 
+@with_and_without_heads
+def test_published_methods_have_the_published_scores(live: Live, oracle: Oracle) -> None:
+    live.say("s", DIALOGUE)
+    for weights, method in [((0, 0, 0), "iec"), ((1.0, -0.5, -1.0), "iec_cu")]:
+        expected = naive(oracle, weights, published_pull)
+        for history in ({"context": CONTEXT}, {"session_id": "s"}):
+            answer = live.post("/plan", **history, goals=goals(), method=method, top=6)
+            assert answer["method"] == method
+            assert scores(answer) == pytest.approx(expected, abs=4e-3)
+
+
+def test_published_greedy_curving_takes_the_largest_sum_over_the_context(
+    live: Live, oracle: Oracle
+) -> None:
+    answer = live.post("/plan", context=CONTEXT, goals=goals(), method="gc")
+    order = sorted(range(3), key=lambda goal: -published_pull(oracle, goal))
+    assert answer["orders"][0]["order"] == [f"g{goal}" for goal in order]
+
+
 def test_greedy_takes_what_the_history_pulls_at_most(live: Live, oracle: Oracle) -> None:
     answer = live.post("/plan", context=CONTEXT, goals=goals(), method="greedy")
     pulls = [pull(oracle, goal) for goal in range(3)]
@@ -86,7 +116,7 @@ def test_greedy_encodes_only_what_the_pull_is_made_of(live: Live) -> None:
 
 def test_methods_of_the_history_need_one(live: Live) -> None:
     live.http.put("/sessions/new", json={})
-    for method in ("chain_curved", "greedy"):
+    for method in ("chain_curved", "greedy", "iec_cu", "gc"):
         asked = {"goals": goals(), "method": method}
         assert wrong(live.http.post("/plan", json=asked)) == [["body", "context"]]
         answer = live.http.post("/plan", json=asked | {"session_id": "new"})

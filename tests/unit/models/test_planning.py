@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnwise.models.arrays import Float64
-from turnwise.models.planning import MAX_GOALS, Order, plan_chain, plan_greedy, pull_query
+from turnwise.models.planning import (
+    MAX_GOALS,
+    Order,
+    plan_chain,
+    plan_greedy,
+    published_pull_query,
+    pull_query,
+)
 
 checked = settings(derandomize=True, max_examples=40)
 
@@ -130,6 +137,14 @@ def test_float32_links_are_scored_in_float64() -> None:
 def test_pull_is_half_the_mean_over_two_utterances_at_most(utterances: int, pull: float) -> None:
     context = np.outer(np.arange(utterances), [1, 0]).astype(np.float32)
     assert pull_query(context) @ np.array([1, 9], np.float32) == pull
+
+
+def test_the_published_pull_is_the_sum_over_the_context() -> None:
+    random = np.random.default_rng(4)
+    context = random.normal(size=(7, 5)).astype(np.float32)
+    goal = random.normal(size=5).astype(np.float32)
+    naive = sum(float(b.astype(np.float64) @ goal.astype(np.float64)) for b in context)
+    assert published_pull_query(context) @ goal == pytest.approx(naive, abs=1e-5)
 
 
 def test_greedy_curving_takes_the_strongest_pull_next() -> None:

@@ -27,6 +27,7 @@ from turnwise.models.errors import ConfigError, message_of
 from turnwise.models.rerankers.ioi.network import Shape
 from turnwise.models.roles import EncoderKind, becomes
 from turnwise.models.scores import Aggregation
+from turnwise.models.training.windows import TripleTargets
 
 TrainingPrecision = Literal["float32", "bfloat16"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -152,6 +153,8 @@ class Objectives(Section):
     """Utterances that a curved objective looks at together, the target included (w of C3L)."""
     curved: bool = True
     """Off: every true pair or triple scores 1 (the papers' hard positives)."""
+    triple_targets: TripleTargets = "released"
+    """Curved targets of C3L, as the released trainer or as the printed equation scales them."""
     directional: bool = True
     """Whether pairs in the wrong order are negatives of CCL."""
     directional_triples: bool = False

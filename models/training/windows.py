@@ -10,7 +10,7 @@ encoder with heads reads it twice.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefixe
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
+TripleTargets = Literal["released", "printed"]
+"""The two forms of C3L's targets."""
 PASSED_OVER = 8
 """Most of the texts that people passed over for a target that the loss takes."""
 
@@ -200,14 +202,18 @@ def pair_score(distance: int, window: int) -> float:
     return (window - distance) / window
 
 
-def triple_score(first_distance: int, second_distance: int, window: int) -> float:
-    """Return C3L's target cosine: the sum of two CCL targets, min-max scaled.
+def triple_score(
+    first_distance: int, second_distance: int, window: int, form: TripleTargets = "released"
+) -> float:
+    """Return C3L's target cosine: the sum of two CCL targets, min-max scaled (C3L eq. 1).
 
     The sum 2 - (2k - (i + j)) / w runs from 3/w (the two oldest utterances of a window of w,
-    its last one being the target) to 2 - 3/w (the two newest); it is scaled to [1/w, 1]. A
-    window of 3 holds one pair, whose target is 1.
+    its last one being the target) to 2 - 3/w (the two newest); it is scaled to [1/w, 1]. The
+    released trainer scales from that range, as Figure 5 does; the printed equation scales from
+    [1/w, 2 - 3/w], so that the oldest pair of a window of 5 has .47 instead of .2. A window of 3
+    holds one pair, whose target is 1.
     """
-    low = 3 / window
+    low = (3 if form == "released" else 1) / window
     high = 2 - 3 / window
     if high <= low:
         return 1.0
@@ -257,7 +263,13 @@ def pair_examples(
 
 
 def triple_examples(
-    batch: WindowBatch, window: int, rng: np.random.Generator, *, directional: bool, curved: bool
+    batch: WindowBatch,
+    window: int,
+    rng: np.random.Generator,
+    *,
+    directional: bool,
+    curved: bool,
+    targets: TripleTargets = "released",
 ) -> Examples:
     """Form C3L's examples: mixtures of two context utterances against the target.
 
@@ -271,6 +283,7 @@ def triple_examples(
         rng: Draws the random utterances.
         directional: Whether a pair in the wrong order counts as a negative (ablation).
         curved: Whether scores fall with distance; otherwise positives score 1 (ablation).
+        targets: The form of the curved scores.
     """
     rows: list[tuple[int, int, int, float]] = []
     width = batch.spoken.shape[1]
@@ -280,7 +293,7 @@ def triple_examples(
         after = start + turn
         context = range(max(0, turn - window + 1), turn)
         for i, j in combinations(context, 2):
-            score = triple_score(turn - i, turn - j, window) if curved else 1.0
+            score = triple_score(turn - i, turn - j, window, targets) if curved else 1.0
             rows.append((start + i, start + j, after, score))
             if directional:
                 rows.append((start + j, start + i, after, 0.0))

@@ -184,7 +184,12 @@ class EncoderLearner(nn.Module):
             yield "ccl", weigh.ccl * losses.curved_loss(vectors, examples)
         if weigh.c3l:
             examples = triple_examples(
-                batch, weigh.window, rng, directional=weigh.directional_triples, curved=weigh.curved
+                batch,
+                weigh.window,
+                rng,
+                directional=weigh.directional_triples,
+                curved=weigh.curved,
+                targets=weigh.triple_targets,
             )
             yield "c3l", weigh.c3l * losses.curved_loss(vectors, examples)
         if weigh.running_query:

@@ -11,6 +11,7 @@ from turnwise.models.roles import EncoderKind
 from turnwise.models.training.config import WindowCorpus
 from turnwise.models.training.corpora import draw_batches, read_windows
 from turnwise.models.training.windows import (
+    TripleTargets,
     Window,
     WindowBatch,
     collate,
@@ -94,6 +95,26 @@ def test_triple_scores_fall_from_one_to_one_over_the_window(window: int) -> None
     by_sum = sorted(pairs, key=sum)
     for nearer, further in pairwise(by_sum):
         assert (scores[nearer] > scores[further]) == (sum(nearer) < sum(further))
+
+
+@pytest.mark.parametrize(
+    ("form", "low", "published"),
+    [
+        ("released", min, [0.2, 0.4, 0.6, 0.6, 0.8, 1.0]),
+        ("printed", lambda _: 1 / 5, [0.47, 0.6, 0.73, 0.73, 0.87, 1.0]),
+    ],
+)
+def test_triple_scores_are_those_of_the_equation(
+    form: TripleTargets, low: Callable[[list[float]], float], published: list[float]
+) -> None:
+    w = k = 5
+    pairs = list(combinations(range(1, k), 2))
+    sums = [2 - (2 * k - (i + j)) / w for i, j in pairs]
+    least = low(sums)
+    naive = [(x - least) / (max(sums) - least) * (1 - 1 / w) + 1 / w for x in sums]
+    scores = [triple_score(k - i, k - j, w, form) for i, j in pairs]
+    assert scores == pytest.approx(naive)
+    assert sorted(scores) == pytest.approx(published, abs=0.005)
 
 
 def test_a_full_window_gives_eighteen_triples() -> None:

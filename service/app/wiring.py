@@ -284,7 +284,6 @@ class _UseCases:
             pools=self._pools,
             encoder=self._encoder,
             pipeline=self._pipeline,
-            reranking=self._reranking,
             metrics=self._metrics,
         )
 

@@ -12,8 +12,9 @@ from turnwise.models.example_confidence import ExampleCalibration
 from turnwise.models.groups import next_answer
 from turnwise.models.rerankers.cascade import RerankedCalibration, reranked_features
 from turnwise.models.scores import Aggregation
-from turnwise.service.pools import Filter, Hit, PoolView
+from turnwise.service.pools import Hit, PoolView
 from turnwise.service.selection.answers import name_answer
+from turnwise.service.selection.request import SelectionRequest
 from turnwise.service.wire.fields import RerankerName
 
 MIN_ANSWERS = 2
@@ -83,22 +84,18 @@ class Confidence:
 
     async def estimate(
         self,
-        view: PoolView,
+        request: SelectionRequest,
         query: Float32,
         hits: Sequence[Hit],
-        where: Filter | None,
         *,
-        utterances: int,
         example: float | None = None,
     ) -> Estimate | None:
         """Return the confidence in the first hit; None if there is no second hit.
 
         Args:
-            view: The pool that was searched.
+            request: The request of the search.
             query: (d,) the running query.
             hits: The hits that may be offered, best first.
-            where: The filter of the search.
-            utterances: Number of utterances of the context.
             example: The example score of the first hit, `NO_EXAMPLE` if it has no examples; None
                 where examples took no part in the search.
         """
@@ -106,14 +103,14 @@ class Confidence:
             return None
         first = hits[0]
         second = hits[_find_rival(hits)]
-        spread = await view.spread(query, where)
+        spread = await request.view.spread(query, request.options.where)
         norm = float(np.linalg.norm(query))
         confidence = self._calibration.confidence(
-            features(first.score, second.score, spread, norm, utterances)
+            features(first.score, second.score, spread, norm, request.utterances)
         )
         if example is not None and self._with_examples:
             confidence = self._with_examples.confidence(
-                confidence, example, spread.candidates, utterances
+                confidence, example, spread.candidates, request.utterances
             )
         return Estimate(float(confidence), spread)
 

@@ -5,10 +5,8 @@ are encoded again.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import dropwhile, takewhile
 
 import numpy as np
 
@@ -19,19 +17,17 @@ from turnwise.models.roles import (
     Relation,
     Role,
     RoleText,
-    candidate_inputs,
     context_inputs,
     read_as,
 )
 from turnwise.models.scores import Aggregation, KeptRows, rows
-from turnwise.models.texts import fold_text
 from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import Conflict, InvalidRequest, ServiceError
 from turnwise.service.sessions.store import SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn, join_turns
 from turnwise.service.sessions.update import NewVectors, Update
-from turnwise.service.wire.fields import RESPONDER, Aggregated, OptionalContext, Repeat
+from turnwise.service.wire.fields import RESPONDER, Aggregated, OptionalContext
 from turnwise.service.wire.filters import Where
 
 _TEXTS_OF_A_TURN = 8
@@ -106,40 +102,6 @@ class EncodedContext:
         """[B1] and [B2], both (n, d); [B1] of the last utterance is zero, as it is in no pair."""
         missing = len(self.second) - len(self.first) if len(self.first) else 0
         return np.pad(self.first, ((0, missing), (0, 0))), self.second
-
-
-@dataclass(frozen=True)
-class Said:
-    """The replies of a session, and which of them must not be offered again.
-
-    Attributes:
-        texts: The k texts, as `fold_text` gives them, that must not be offered again.
-        after: (k, d) their [AFTER] where candidates that are close to them must not be offered
-            either; (0, d) elsewhere.
-        ids: The ids of the candidates that those turns said, as far as they are known.
-        replies: All turns of the responder, oldest first.
-    """
-
-    texts: frozenset[str]
-    after: Float32
-    ids: frozenset[str] = frozenset()
-    replies: tuple[Turn, ...] = ()
-
-    @cached_property
-    def history(self) -> Mapping[str, int]:
-        """The number of the last reply with each text, as `fold_text` gives it, or candidate id.
-
-        Only candidates of a group need it, so that other turns do not fold all replies.
-        """
-        return {
-            said: number
-            for number, turn in enumerate(self.replies)
-            for said in (fold_text(turn.text), turn.candidate)
-            if said is not None
-        }
-
-
-NOTHING_SAID = Said(frozenset(), np.empty((0, 0), np.float32))
 
 
 class Contexts:
@@ -267,28 +229,6 @@ class Contexts:
         )
         return EncodedContext(utterances, update.responder, new.rows, first, second, said)
 
-    async def collect_said(self, turns: Sequence[Turn], responder: str, repeat: Repeat) -> Said:
-        """Return what the responder has said in these turns and must not be offered again.
-
-        Args:
-            turns: The turns of a session, oldest first.
-            responder: The speaker who will say the candidates.
-            repeat: "last" collects the responder's last utterance, false and "near" all that it
-                said, true nothing.
-        """
-        replies = [turn for turn in turns if turn.speaker == responder]
-        all_replies = tuple(replies)
-        if repeat is True:
-            return Said(frozenset(), self._none, replies=all_replies)
-        if repeat == "last":
-            replies = _last_run(turns, responder)
-        texts = frozenset(fold_text(turn.text) for turn in replies)
-        ids = frozenset(turn.candidate for turn in replies if turn.candidate)
-        if repeat != "near" or not texts:
-            return Said(texts, self._none, ids, all_replies)
-        said = dict.fromkeys(turn.text for turn in replies)
-        return Said(texts, await self.encode_texts(candidate_inputs(said)), ids, all_replies)
-
     def reads_vectors(self, *, pairs: bool) -> bool:
         """Return whether a turn needs a session's vectors: for pairs, and with heads always."""
         return pairs or self._heads
@@ -382,12 +322,6 @@ def _newest_said(
         return None
     newest: Float32 = encoded[-1]
     return newest
-
-
-def _last_run(turns: Sequence[Turn], speaker: str) -> list[Turn]:
-    """Return the newest consecutive turns of a speaker, newest first."""
-    newest_first = dropwhile(lambda turn: turn.speaker != speaker, reversed(turns))
-    return list(takewhile(lambda turn: turn.speaker == speaker, newest_first))
 
 
 def choose_aggregation(request: Aggregated, default: Aggregation) -> Aggregation:

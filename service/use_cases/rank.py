@@ -4,9 +4,8 @@ import asyncio
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from turnwise.models.arrays import Float32, Float64
+from turnwise.models.arrays import Float64
 from turnwise.models.roles import EncoderKind
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import InvalidRequest
@@ -16,19 +15,20 @@ from turnwise.service.pools import Filter, Hit, PoolView
 from turnwise.service.selection.context import (
     Context,
     Contexts,
-    EncodedContext,
-    Said,
     choose_aggregation,
     empty_context,
 )
-from turnwise.service.selection.pipeline import Options, Pipeline, as_matched
-from turnwise.service.selection.reranking import Reranking, ShortList
+from turnwise.service.selection.pipeline import Pipeline, Retrieved
+from turnwise.service.selection.request import Options, SelectionRequest
+from turnwise.service.selection.reranking import ShortList
+from turnwise.service.selection.said import collect_said
 from turnwise.service.selection.scores import (
     Candidates,
     NextUtteranceScores,
     score_goals,
     score_next_utterances,
 )
+from turnwise.service.use_cases.judged import Judged
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.ranking import (
@@ -53,23 +53,6 @@ class _Asked:
     timings: Timings
 
 
-@dataclass(frozen=True, slots=True)
-class _Short:
-    """The short list of a pool: its hits, their columns and scores, and the confidence.
-
-    `is_estimated` says whether [B2] of the candidates is estimated, and `is_reranked` whether the
-    model's own re-ranker read the first ones.
-    """
-
-    hits: list[Hit]
-    said: Said
-    candidates: Candidates
-    fit: NextUtteranceScores | None
-    confidence: float | None
-    is_estimated: bool
-    is_reranked: bool
-
-
 class Ranking:
     """Ranks candidates by eq. 3 and eq. 4 of C3L, or with a re-ranker."""
 
@@ -80,14 +63,13 @@ class Ranking:
         pools: Pools,
         encoder: CachedEncoder,
         pipeline: Pipeline,
-        reranking: Reranking,
         metrics: Metrics,
     ) -> None:
         self._contexts = contexts
         self._pools = pools
         self._encoder = encoder
         self._pipeline = pipeline
-        self._reranking = reranking
+        self._reranking = pipeline.reranking
         self._metrics = metrics
 
     async def rank(self, namespace: str, request: RankRequest) -> RankAnswer:
@@ -130,24 +112,25 @@ class Ranking:
 
     async def _rank_pool(self, view: PoolView, asked: _Asked) -> RankAnswer:
         request = asked.request
-        short = await self._retrieve(view, asked)
-        judged = await self._judge(short.candidates, short.fit, asked)
-        hits = [short.hits[index] for index in judged.kept]
-        scores = judged.scores[judged.kept]
+        selecting = await self._request_selection(view, asked)
+        found = await self._retrieve(selecting, asked)
+        fit = None
+        if request.wants_fit:
+            fit = await self._pipeline.score(selecting, found)
+        candidates = await self._take_hits(view, found.hits, asked)
+        judged = await self._judge(candidates, fit, asked)
+        kept = judged.kept
+        hits = [found.hits[index] for index in kept]
         top_k = request.top_k or len(hits)
-        order = await self._pipeline.order(
-            view, hits, scores, asked.options, asked.timings, said=short.said, top_k=top_k
-        )
-        answer = self._answer(
-            asked, judged.ranking([judged.kept[index] for index in order]), judged.rejected()
-        )
+        order = await self._pipeline.order(selecting, hits, judged.scores[kept], top_k)
+        ranking = judged.ranking([kept[index] for index in order])
         of_pool = {
-            "confidence": short.confidence,
-            "reranked": short.is_reranked,
-            "estimated": short.is_estimated,
+            "confidence": found.confidence,
+            "reranked": found.cascade == "reranked",
+            "estimated": candidates.after is not None,
             "pool": PoolVersion(name=view.name, version=view.version),
         }
-        return answer.model_copy(update=of_pool)
+        return self._answer(asked, ranking, judged.rejected()).model_copy(update=of_pool)
 
     async def _rank_given(self, asked: _Asked) -> RankAnswer:
         candidates = self._take_given(asked)
@@ -167,60 +150,48 @@ class Ranking:
             timings_ms=asked.timings.milliseconds(),
         )
 
-    async def _retrieve(self, view: PoolView, asked: _Asked) -> _Short:
+    async def _retrieve(self, selecting: SelectionRequest, asked: _Asked) -> Retrieved:
         """Return the short list of a pool."""
         request = asked.request
-        context = asked.context
-        count = max(request.top_k or 0, min(self._pipeline.short_list, self._limit(asked)))
-        with asked.timings.stage("encode"):
-            said = await self._contexts.collect_said(
-                context.turns, context.responder, request.repeat
-            )
-            encoded = await self._encode_for(view, context)
         toward_goals = bool(request.goals or request.avoid)
-        confident = not toward_goals and not self._pipeline.find_obstacle(view, asked.options)
+        obstacle = self._pipeline.find_obstacle(selecting.view, asked.options)
         found = await self._pipeline.retrieve(
-            view,
-            encoded,
-            said,
-            asked.options,
-            asked.timings,
-            count=count,
+            selecting,
+            count=max(request.top_k or 0, min(self._reranking.short_list, self._limit(asked))),
             answers=1,
-            confident=confident,
+            confident=not (toward_goals or obstacle),
         )
-        found = await self._pipeline.read_unsure(view, encoded, found, asked.options, asked.timings)
-        hits = found.hits
-        fit = None
-        if request.wants_fit:
-            fit = await self._pipeline.score(view, encoded, found, asked.options, asked.timings)
-        # Guard rails need [B2] of the candidates exactly; for goals alone, heads estimate it.
+        return await self._pipeline.read_unsure(selecting, found)
+
+    async def _request_selection(self, view: PoolView, asked: _Asked) -> SelectionRequest:
+        """Encode the context of a ranking, and what its pool must not offer again."""
+        context = asked.context
+        with asked.timings.stage("encode"):
+            said = await collect_said(
+                self._contexts, context.turns, context.responder, asked.request.repeat
+            )
+            if view.encoder_name == "pairwise":
+                encoded = self._contexts.without_vectors(context.utterances, context.responder)
+            else:
+                encoded = await self._contexts.encode_pairs(context)
+        return SelectionRequest(view, encoded, said, asked.options, asked.timings)
+
+    async def _take_hits(self, view: PoolView, hits: list[Hit], asked: _Asked) -> Candidates:
+        """Return hits as columns; with their vectors if heads estimate their [B2] from those.
+
+        Guard rails need [B2] of the candidates exactly; for goals alone, heads estimate it.
+        """
         has_heads = self._encoder.kind is EncoderKind.HEADS and view.encoder_name != "pairwise"
-        is_estimated = has_heads and bool(request.goals) and not request.avoid
         after = None
-        if is_estimated:
+        if has_heads and asked.request.goals and not asked.request.avoid:
             after = await view.vectors([hit.candidate.id for hit in hits])
-        candidates = Candidates(
+        return Candidates(
             [hit.candidate.id for hit in hits],
             [hit.candidate.text for hit in hits],
-            [context.responder] * len(hits),
+            [asked.context.responder] * len(hits),
             hits,
             after,
         )
-        return _Short(
-            hits,
-            said,
-            candidates,
-            fit,
-            found.confidence,
-            is_estimated=is_estimated,
-            is_reranked=found.cascade == "reranked",
-        )
-
-    async def _encode_for(self, view: PoolView, context: Context) -> EncodedContext:
-        if view.encoder_name == "pairwise":
-            return self._contexts.without_vectors(context.utterances, context.responder)
-        return await self._contexts.encode_pairs(context)
 
     def _take_given(self, asked: _Asked) -> Candidates:
         given = asked.request.candidates or []
@@ -269,7 +240,7 @@ class Ranking:
 
     async def _judge(
         self, candidates: Candidates, fit: NextUtteranceScores | None, asked: _Asked
-    ) -> "_Judged":
+    ) -> Judged:
         """Score candidates toward the goals, and find those that lead to an utterance to avoid."""
         request = asked.request
         with asked.timings.stage("encode"):
@@ -280,86 +251,7 @@ class Ranking:
         if fit is not None:
             scores = scores + request.weight_of_fit * fit.scores
         thresholds = np.array([avoided.threshold for avoided in request.avoid])
-        return _Judged(request, candidates, fit, goals, avoid, avoid >= thresholds, scores)
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """C candidates with the parts of their scores.
-
-    Attributes:
-        request: The request, with G goals and A utterances to avoid.
-        candidates: The candidates.
-        fit: Their next-utterance scores, if the answer depends on them.
-        goals: (C, G) reachability of each goal.
-        avoid: (C, A) reachability of each utterance to avoid.
-        is_over: (C, A) whether that reaches the threshold.
-        scores: (C,) the scores by which the candidates are ranked.
-    """
-
-    request: RankRequest
-    candidates: Candidates
-    fit: NextUtteranceScores | None
-    goals: Float32
-    avoid: Float32
-    is_over: NDArray[np.bool_]
-    scores: Float64
-
-    @property
-    def kept(self) -> list[int]:
-        """The indices of the candidates that are not rejected."""
-        kept: list[int] = np.flatnonzero(~self.is_over.any(axis=1)).tolist()
-        return kept
-
-    def ranking(self, indices: list[int]) -> list[Ranked]:
-        """Return the candidates at these indices as values of the wire."""
-        return [self._as_ranked(index) for index in indices]
-
-    def _as_ranked(self, index: int) -> Ranked:
-        candidates = self.candidates
-        fit = None
-        contributions = None
-        if self.fit is not None:
-            fit = float(self.fit.scores[index])
-            if self.fit.contributions is not None:
-                contributions = self.fit.contributions[index].tolist()
-        ranked = Ranked.model_construct(
-            index=index,
-            id=candidates.ids[index],
-            text=candidates.texts[index],
-            score=float(self.scores[index]),
-            fit=fit,
-            goals=self.goals[index].tolist(),
-            contributions=contributions,
-        )
-        if candidates.hits is None:
-            return ranked
-        hit = candidates.hits[index]
-        of_pool = {
-            "metadata": hit.candidate.metadata,
-            "group": hit.candidate.group,
-            "matched": as_matched(hit),
-        }
-        return ranked.model_copy(update=of_pool)
-
-    def rejected(self) -> list[Rejected]:
-        """Return the candidates that lead to an utterance to avoid, with the first of these."""
-        return [
-            self._as_rejected(index, int(self.is_over[index].argmax()))
-            for index in np.flatnonzero(self.is_over.any(axis=1)).tolist()
-        ]
-
-    def _as_rejected(self, index: int, avoided: int) -> Rejected:
-        reachability = float(self.avoid[index, avoided])
-        threshold = self.request.avoid[avoided].threshold
-        return Rejected.model_construct(
-            index=index,
-            id=self.candidates.ids[index],
-            text=self.candidates.texts[index],
-            reason=f"reachability {reachability:.3f} of avoid.{avoided} is not below {threshold:g}",
-            avoid=avoided,
-            reachability=reachability,
-        )
+        return Judged(request, candidates, fit, goals, avoid, avoid >= thresholds, scores)
 
 
 def _check_pool_options(request: RankRequest) -> None:

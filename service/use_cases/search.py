@@ -5,8 +5,10 @@ from turnwise.models.scores import Aggregation
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter
-from turnwise.service.selection.context import NOTHING_SAID, Contexts
-from turnwise.service.selection.pipeline import Options, Pipeline, as_selected
+from turnwise.service.selection.context import Contexts
+from turnwise.service.selection.pipeline import Pipeline, as_selected
+from turnwise.service.selection.request import Options, SelectionRequest
+from turnwise.service.selection.said import NOTHING_SAID
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import SearchRequest, Selected
 
@@ -37,15 +39,9 @@ class Search:
         else:
             context = await self._contexts.encode_one(request.text)
         timings = Timings(self._metrics, "encode", "retrieve", "rerank")
+        selecting = SelectionRequest(view, context, NOTHING_SAID, options, timings)
         found = await self._pipeline.retrieve(
-            view,
-            context,
-            NOTHING_SAID,
-            options,
-            timings,
-            count=request.top_k,
-            answers=1,
-            confident=False,
+            selecting, count=request.top_k, answers=1, confident=False
         )
-        scored = await self._pipeline.score(view, context, found, options, timings)
+        scored = await self._pipeline.score(selecting, found)
         return [as_selected(hit, scored, index) for index, hit in enumerate(found.hits)]

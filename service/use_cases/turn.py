@@ -44,7 +44,9 @@ from turnwise.service.pools import Filter, PoolView
 from turnwise.service.selection.context import Contexts, choose_aggregation
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.selection.idle import IdleEncoding
-from turnwise.service.selection.pipeline import Options, Pipeline, Selection
+from turnwise.service.selection.pipeline import Pipeline, Selection
+from turnwise.service.selection.request import Options, SelectionRequest
+from turnwise.service.selection.said import collect_said
 from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import (
     Answered,
@@ -171,7 +173,7 @@ class Turns:
         await self._idle.close()
 
     def _post(self, session: SessionKey, request: TurnRequest, key: str | None) -> "_Posted":
-        self._pipeline.check_reranker(request.rerank, explain=request.explain)
+        self._pipeline.reranking.check(request.rerank, explain=request.explain)
         return _Posted(
             session=session,
             request=request,
@@ -288,14 +290,12 @@ class Turns:
         if update.base:
             options = options.within(Filter.of(update.base.where))
         with posted.timings.stage("encode"):
-            said = await self._contexts.collect_said(update.turns, update.responder, options.repeat)
+            said = await collect_said(
+                self._contexts, update.turns, update.responder, options.repeat
+            )
         context = await self._contexts.complete(update, new, pairs=options.needs_pairs)
         return await self._pipeline.select(
-            view,
-            context,
-            said,
-            options,
-            posted.timings,
+            SelectionRequest(view, context, said, options, posted.timings),
             top_k=posted.request.top_k,
             min_confidence=posted.request.min_confidence,
         )

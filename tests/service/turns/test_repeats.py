@@ -8,7 +8,7 @@ import pytest
 from tests.support.messages import REPLIES, posts, scores, wrong
 from tests.support.service import Live
 from turnwise.models.roles import Role
-from turnwise.service.selection import pipeline
+from turnwise.service.selection import retrieval
 
 ALL = len(REPLIES)
 SAID = REPLIES[4]
@@ -60,9 +60,9 @@ def test_near_leaves_out_what_is_close_to_a_reply(
 ) -> None:
     vectors = live.encoder.encode([*REPLIES, SAID, "Anything else?"], Role.AFTER)
     nearest = (vectors[:ALL] @ vectors[ALL:].T).max(axis=1)
-    monkeypatch.setattr(pipeline, "NEAR", float(np.median(nearest)))  # half of them
+    monkeypatch.setattr(retrieval, "NEAR", float(np.median(nearest)))  # half of them
     after_reply(live, "s")
-    far = [reply for reply, cosine in zip(REPLIES, nearest, strict=True) if cosine < pipeline.NEAR]
+    far = [reply for reply, cosine in zip(REPLIES, nearest, strict=True) if cosine < retrieval.NEAR]
     assert sorted(offered(live, "s", repeat="near")) == sorted(far)
     assert 0 < len(far) < ALL - 1
 
@@ -74,7 +74,7 @@ def test_a_ranking_of_a_pool_leaves_out_what_a_turn_does(
     live.say("s", [("user", "Hello"), ("bot", SAID)])
     vectors = live.encoder.encode([*REPLIES, SAID], Role.AFTER)
     cosines = np.sort(vectors[:ALL] @ vectors[ALL])
-    monkeypatch.setattr(pipeline, "NEAR", float(cosines[-3:-1].mean()))
+    monkeypatch.setattr(retrieval, "NEAR", float(cosines[-3:-1].mean()))
     offers = offered(live, "s", top_k=3, **options)
     asked = {"session_id": "s", "pool": "default", "top_k": 3}
     assert [one["text"] for one in live.post("/rank", **asked, **options)["ranking"]] == offers

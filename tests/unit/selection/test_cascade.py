@@ -26,9 +26,10 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Candidate
 from turnwise.service.selection.confidence import Confidence
-from turnwise.service.selection.context import NOTHING_SAID
-from turnwise.service.selection.pipeline import Options, Pipeline, Selection
+from turnwise.service.selection.pipeline import Pipeline, Selection
+from turnwise.service.selection.request import Options, SelectionRequest
 from turnwise.service.selection.reranking import Reranking
+from turnwise.service.selection.said import NOTHING_SAID
 from turnwise.service.wire.pools import PoolCalibration, PoolSettings
 
 pytestmark = pytest.mark.anyio
@@ -95,15 +96,9 @@ async def select(
     top_k: int = 6,
     min_confidence: float | None = None,
 ) -> Selection:
-    return await pipeline.select(
-        pool or ArrayPool.of(TEXTS),
-        CONTEXT,
-        NOTHING_SAID,
-        options,
-        Timings(Metrics(), "encode", "retrieve", "rerank"),
-        top_k=top_k,
-        min_confidence=min_confidence,
-    )
+    timings = Timings(Metrics(), "encode", "retrieve", "rerank")
+    request = SelectionRequest(pool or ArrayPool.of(TEXTS), CONTEXT, NOTHING_SAID, options, timings)
+    return await pipeline.select(request, top_k=top_k, min_confidence=min_confidence)
 
 
 async def test_the_first_hits_are_ordered_by_logit_and_score_and_the_others_follow() -> None:

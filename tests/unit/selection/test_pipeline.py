@@ -17,9 +17,12 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Candidate, Filter
 from turnwise.service.selection.confidence import Confidence
-from turnwise.service.selection.context import NOTHING_SAID, EncodedContext, Said
-from turnwise.service.selection.pipeline import NEAR, Options, Pipeline, Selection
+from turnwise.service.selection.context import EncodedContext
+from turnwise.service.selection.pipeline import Pipeline, Selection
+from turnwise.service.selection.request import Options, SelectionRequest
 from turnwise.service.selection.reranking import Reranking, ShortList
+from turnwise.service.selection.retrieval import NEAR
+from turnwise.service.selection.said import NOTHING_SAID, Said
 from turnwise.service.wire.fields import RerankerName
 from turnwise.service.wire.pools import PoolSettings
 
@@ -60,8 +63,9 @@ async def select(
     pipeline: Pipeline | None = None,
 ) -> Selection:
     timings = Timings(Metrics(), "encode", "retrieve", "rerank")
+    request = SelectionRequest(pool, context, said, options, timings)
     return await (pipeline or make_pipeline()).select(
-        pool, context, said, options, timings, top_k=top_k, min_confidence=min_confidence
+        request, top_k=top_k, min_confidence=min_confidence
     )
 
 

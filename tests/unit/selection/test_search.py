@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.unit.selection.pool import ArrayPool, random_units
 from turnwise.models.fusion import NO_EXAMPLE, Fusion
 from turnwise.service.pools import Filter
-from turnwise.service.selection.fused import FusedSearch
+from turnwise.service.selection.search import FusedSearch
 
 pytestmark = pytest.mark.anyio
 

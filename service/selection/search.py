@@ -1,4 +1,4 @@
-"""Searches a pool by replies and by examples at once.
+"""Searches a pool by replies alone, or by replies and by examples at once.
 
 A candidate may be found by its text, with the running query, or by one of its examples, with the
 vector of the newest utterance. `models.fusion` makes one score of both.
@@ -14,9 +14,36 @@ from turnwise.models.fusion import NO_EXAMPLE, Fusion
 from turnwise.service.pools import Filter, Hit, PoolView
 
 
+@dataclass(frozen=True, slots=True)
+class ReplySearch:
+    """Searches a pool by replies for one request.
+
+    Attributes:
+        view: The pool.
+        query: (d,) the running query, or the query of the pairwise model.
+        where: The filter; None matches all candidates.
+    """
+
+    view: PoolView
+    query: Float32
+    where: Filter | None
+
+    async def search(self, top_k: int) -> list[Hit]:
+        """Return the candidates with the best scores, best first; all if there are fewer."""
+        return await self.view.search(self.query, top_k, self.where)
+
+    def reply_score(self, hit: Hit) -> float:
+        """Return the score of a hit."""
+        return hit.score
+
+    def example_score(self, hit: Hit) -> float | None:  # noqa: ARG002
+        """Return None: examples take no part."""
+        return None
+
+
 @dataclass(slots=True)
 class FusedSearch:
-    """Searches a pool with examples for one request.
+    """Searches a pool by replies and by examples for one request.
 
     Attributes:
         view: The pool.
@@ -81,6 +108,14 @@ class FusedSearch:
             )
             for index in order.tolist()
         ]
+
+    def reply_score(self, hit: Hit) -> float:
+        """Return the score of a hit without its examples."""
+        return self.replies[hit.candidate.id]
+
+    def example_score(self, hit: Hit) -> float:
+        """Return the score of the best example of a hit; `NO_EXAMPLE` if it has none."""
+        return self.examples[hit.candidate.id]
 
     async def _complete(self, by_reply: Sequence[Hit], by_example: Sequence[Hit]) -> list[Hit]:
         """Return each candidate once, with its best example, and note both of its scores."""

@@ -1,0 +1,90 @@
+"""Finds the candidates of a pool that may be offered after a context."""
+
+from collections.abc import Sequence
+
+from turnwise.models.groups import best_wordings
+from turnwise.models.texts import fold_text
+from turnwise.service.pools import Hit, PoolView
+from turnwise.service.selection.answers import count_answers, name_answer
+from turnwise.service.selection.confidence import MIN_ANSWERS
+from turnwise.service.selection.request import SelectionRequest
+from turnwise.service.selection.said import Said
+from turnwise.service.selection.search import FusedSearch, ReplySearch
+
+NEAR = 0.85
+"""Cosine of two candidates from which one is close to repeating the other. With the shipped model,
+79 % of the pairs of STS-B that mean the same (4.5 of 5 or more) reach it, and 15 % of those below
+3: `python research/near_repeats.py`."""
+_MOST_COPIES = 1000
+"""Candidates among which a search looks for more answers."""
+_SPARE = 8
+"""Most candidates that a first search finds beyond those asked for, in case some were said."""
+
+
+async def find_hits(
+    request: SelectionRequest,
+    search: ReplySearch | FusedSearch,
+    *,
+    count: int,
+    answers: int,
+    confident: bool,
+) -> list[Hit]:
+    """Return the best candidates of a pool that may be offered, best first.
+
+    They are at least `count` hits with at least `answers` answers, if the pool has so many, and
+    unless too many are wordings of a few answers. A confidence needs at least `MIN_ANSWERS`.
+    """
+    said = request.said
+    exclude = request.options.exclude
+    groups = await _groups_said(request.view, said)
+    searched = max(count, answers, MIN_ANSWERS if confident else 1)
+    searched += len(exclude) + min(len(said.texts) + len(said.ids), _SPARE)
+    while True:
+        hits = await search.search(searched)
+        allowed = [
+            hit
+            for hit in hits
+            if hit.candidate.id not in exclude
+            and hit.candidate.id not in said.ids
+            and hit.candidate.group not in groups
+            and fold_text(hit.candidate.text) not in said.texts
+        ]
+        offered = await _leave_out_near(request.view, allowed, said)
+        is_all = len(hits) < searched
+        has_count = len(offered) >= count
+        if is_all or (has_count and _has_answers(offered, answers, confident=confident)):
+            return offered
+        if has_count and searched > _MOST_COPIES:
+            return offered
+        searched *= 2
+
+
+def cut_hits(hits: list[Hit], count: int, answers: int) -> list[Hit]:
+    """Return the first `count` hits, and more until they have so many answers."""
+    firsts = best_wordings(hit.candidate.group for hit in hits)
+    last = firsts[min(answers, len(firsts)) - 1] if firsts else 0
+    return hits[: max(count, last + 1)]
+
+
+async def _groups_said(view: PoolView, said: Said) -> frozenset[str]:
+    """Return the groups with a wording that the responder said and must not say again."""
+    if not (said.texts or said.ids):
+        return frozenset()
+    named = [candidate for candidate in await view.fetch(sorted(said.ids)) if candidate]
+    groups = frozenset(candidate.group for candidate in named if candidate.group is not None)
+    return groups | await view.groups_of(said.texts)
+
+
+def _has_answers(hits: Sequence[Hit], answers: int, *, confident: bool) -> bool:
+    if confident and len({name_answer(hit.candidate) for hit in hits}) < MIN_ANSWERS:
+        return False
+    return count_answers(hits) >= answers
+
+
+async def _leave_out_near(view: PoolView, hits: list[Hit], said: Said) -> list[Hit]:
+    """Return the hits that are not close to what was said."""
+    if not (len(said.after) and hits):
+        return hits
+    vectors = await view.vectors([hit.candidate.id for hit in hits])
+    nearest = (vectors @ said.after.T).max(axis=1)
+    return [hit for hit, cosine in zip(hits, nearest, strict=True) if cosine < NEAR]

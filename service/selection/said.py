@@ -1,0 +1,82 @@
+"""What the responder has said in a session, and which of it must not be offered again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import dropwhile, takewhile
+
+import numpy as np
+
+from turnwise.models.arrays import Float32
+from turnwise.models.roles import candidate_inputs
+from turnwise.models.texts import fold_text
+from turnwise.service.selection.context import Contexts
+from turnwise.service.sessions.turns import Turn
+from turnwise.service.wire.fields import Repeat
+
+
+@dataclass(frozen=True)
+class Said:
+    """The replies of a session, and which of them must not be offered again.
+
+    Attributes:
+        texts: The k texts, as `fold_text` gives them, that must not be offered again.
+        after: (k, d) their [AFTER] where candidates that are close to them must not be offered
+            either; (0, d) elsewhere.
+        ids: The ids of the candidates that those turns said, as far as they are known.
+        replies: All turns of the responder, oldest first.
+    """
+
+    texts: frozenset[str]
+    after: Float32
+    ids: frozenset[str] = frozenset()
+    replies: tuple[Turn, ...] = ()
+
+    @cached_property
+    def history(self) -> Mapping[str, int]:
+        """The number of the last reply with each text, as `fold_text` gives it, or candidate id.
+
+        Only candidates of a group need it, so that other turns do not fold all replies.
+        """
+        return {
+            said: number
+            for number, turn in enumerate(self.replies)
+            for said in (fold_text(turn.text), turn.candidate)
+            if said is not None
+        }
+
+
+NOTHING_SAID = Said(frozenset(), np.empty((0, 0), np.float32))
+
+
+async def collect_said(
+    contexts: Contexts, turns: Sequence[Turn], responder: str, repeat: Repeat
+) -> Said:
+    """Return what the responder has said in these turns and must not be offered again.
+
+    Args:
+        contexts: Encodes the replies for "near".
+        turns: The turns of a session, oldest first.
+        responder: The speaker who will say the candidates.
+        repeat: "last" collects the responder's last utterance, false and "near" all that it said,
+            true nothing.
+    """
+    replies = [turn for turn in turns if turn.speaker == responder]
+    all_replies = tuple(replies)
+    if repeat is True:
+        return replace(NOTHING_SAID, replies=all_replies)
+    if repeat == "last":
+        replies = _last_run(turns, responder)
+    texts = frozenset(fold_text(turn.text) for turn in replies)
+    ids = frozenset(turn.candidate for turn in replies if turn.candidate)
+    after = NOTHING_SAID.after
+    if repeat == "near" and texts:
+        said = dict.fromkeys(turn.text for turn in replies)
+        after = await contexts.encode_texts(candidate_inputs(said))
+    return Said(texts, after, ids, all_replies)
+
+
+def _last_run(turns: Sequence[Turn], speaker: str) -> list[Turn]:
+    """Return the newest consecutive turns of a speaker, newest first."""
+    newest_first = dropwhile(lambda turn: turn.speaker != speaker, reversed(turns))
+    return list(takewhile(lambda turn: turn.speaker == speaker, newest_first))

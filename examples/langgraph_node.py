@@ -3,8 +3,6 @@
 pip install langgraph; turnwise serve; python examples/langgraph_node.py
 """
 
-import re
-import uuid
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -35,7 +33,7 @@ class ReplyNode:
 
     def __call__(self, state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         """Take the user's message, add the bot's."""
-        session = self._client.session(session_id(config["configurable"]["thread_id"]))
+        session = self._client.session(config["configurable"]["thread_id"])
         text = state["messages"][-1].text.strip()[-_MOST_CHARS:]
         answer = session.turn("user", text, pool=self._pool, repeat=False, **self._limit)
         if not answer.candidates:
@@ -44,13 +42,6 @@ class ReplyNode:
         best = answer.candidates[0]
         session.turn("bot", candidate=best.id, pool=self._pool)
         return {"messages": [AIMessage(best.text, response_metadata={"reply_id": best.id})]}
-
-
-def session_id(thread: str) -> str:
-    """Return the session of a thread, whose id may be that of a channel, as `whatsapp:+1555`."""
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}", thread):
-        return thread
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, thread))
 
 
 def graph(

@@ -16,6 +16,9 @@ has a place of its own: the lists `other_first` and `other_second`, and the fiel
 expire when no replica has used them for the lifetime of a session. Vectors in the second place are
 valid as of `other_epoch`, since earlier releases do not know the place and change only the epoch.
 
+In the hash tag, an id is percent-encoded, so that no id ends the tag early or holds a wildcard of
+SCAN. Ids of letters, digits and `._~-`, which are all that version 0.1 knows, stay as they are.
+
 Where the number of sessions is limited, a sorted set for each namespace has the ids of the live
 ones, by the second at which each expires.
 """
@@ -25,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 import numpy as np
 from pydantic_core import from_json, to_json
@@ -68,7 +72,8 @@ class SessionKey(NamedTuple):
 
     def keys(self, *parts: str) -> list[str]:
         """Return the keys of some parts in Redis."""
-        return [f"{_KEY}{self.namespace}/{self.id}}}:{part}" for part in parts]
+        encoded = _encode_id(self.id)
+        return [f"{_KEY}{self.namespace}/{encoded}}}:{part}" for part in parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,10 +383,11 @@ class SessionStore:
         """
         start = f"{_KEY}{namespace}/"
         with redis_errors(self._metrics, "session_list"):
-            page = await scan_page(self._redis, f"{start}{prefix}*}}:{part}", cursor)
+            pattern = f"{start}{_encode_id(prefix)}*}}:{part}"
+            page = await scan_page(self._redis, pattern, cursor)
         if page is None:
             raise InvalidRequest.field("is not valid any more: begin again without it", "cursor")
-        ids = (key.removeprefix(start).partition("}")[0] for key in page.keys)
+        ids = (unquote(key.removeprefix(start).partition("}")[0]) for key in page.keys)
         return list(dict.fromkeys(ids)), page.cursor
 
     async def _check_number(self, session: SessionKey, base: Session | None) -> None:
@@ -436,6 +442,11 @@ class SessionStore:
 def session_not_found(session: SessionKey) -> SessionNotFound:
     """Return the error that names the session."""
     return SessionNotFound(f"there is no session '{session.id}': its first turn creates it")
+
+
+def _encode_id(session_id: str) -> str:
+    """Return an id, or the beginning of one, as the keys of sessions have it."""
+    return quote(session_id, safe="")
 
 
 def _key_parts(prefix: str = "") -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, JsonValue, StrictBool
 
 from turnwise.service.wire.embeddings import TokenUsage
-from turnwise.service.wire.fields import Name, Share, TopK, Value
+from turnwise.service.wire.fields import Name, SessionId, Share, TopK, Value
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion, Selected
 
@@ -46,7 +46,7 @@ class StreamOptions(_Foreign):
 class ChatOptions(Value):
     """Options of Turnwise, in the field `turnwise` of a request."""
 
-    session_id: Name | None = None
+    session_id: SessionId | None = None
     """The session that keeps the messages as turns; by default nothing is kept."""
     where: Where | None = None
     """A filter: only candidates whose metadata match it are returned."""

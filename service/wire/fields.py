@@ -3,6 +3,7 @@
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,6 +22,8 @@ MAX_GOALS = 64
 """Goals of a request, or its utterances to avoid."""
 MAX_TOP_K = 100
 """Candidates or orders that a request may ask for."""
+MAX_SESSION_ID_BYTES = 256
+"""Bytes of a session's id in UTF-8."""
 RESPONDER = "bot"
 """The default responder of a session, and the responder of every context that a request gives."""
 
@@ -32,20 +35,53 @@ def _number(value: object) -> object:
     return value
 
 
+def _check_bytes(session_id: str) -> str:
+    size = len(session_id.encode())
+    if size > MAX_SESSION_ID_BYTES:
+        raise ValueError(f"{size} bytes are more than the limit of {MAX_SESSION_ID_BYTES}")
+    return session_id
+
+
+def _path_segment(excluded: str) -> str:
+    """Return the pattern of texts without some characters that are a segment of a URL's path.
+
+    `.` and `..` are no such segments: clients and proxies resolve them, even if they are escaped.
+    """
+    return rf"^(\.{{0,2}}[^.{excluded}]|\.{{3}})[^{excluded}]*$"
+
+
 _CONTROLS = r"\x00-\x1f\x7f"
+_UNPRINTABLE = (
+    _CONTROLS
+    + r"\x80-\x9f\u2028\u2029"  # more controls, and separators of lines
+    + r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks that change the order of a text
+    + r"\ufffd"  # what a path has for bytes that are not UTF-8
+)
 _SOMETHING = r"\S"
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$")]
-"""Name of a session or a pool: safe in a URL, a file name and a Redis key."""
-CandidateId = Annotated[
+"""Name of a pool or a namespace: safe in a URL, a file name and a Redis key."""
+SessionId = Annotated[
     str,
     StringConstraints(
-        min_length=1,
-        max_length=128,
-        pattern=rf"^(\.{{0,2}}[^.{_CONTROLS}]|\.{{3}})[^{_CONTROLS}]*$",
+        min_length=1, max_length=MAX_SESSION_ID_BYTES, pattern=_path_segment(_UNPRINTABLE)
     ),
+    AfterValidator(_check_bytes),
 ]
-"""One line of text. `.` and `..` are rejected because they change the path of a URL."""
+"""Id of a session: printable text, such as the address of a channel. Ids are compared byte by byte:
+white space, case and the normal form of Unicode count."""
+SessionPrefix = Annotated[
+    str,
+    StringConstraints(
+        min_length=1, max_length=MAX_SESSION_ID_BYTES, pattern=f"^[^{_UNPRINTABLE}]+$"
+    ),
+    AfterValidator(_check_bytes),
+]
+"""The beginning of ids of sessions."""
+CandidateId = Annotated[
+    str, StringConstraints(min_length=1, max_length=128, pattern=_path_segment(_CONTROLS))
+]
+"""One line of text."""
 GroupName = CandidateId
 """Name of a group of candidates."""
 Speaker = Annotated[
@@ -114,7 +150,7 @@ class OptionalContext(Value):
 
     model_config = ConfigDict(json_schema_extra={"not": given("session_id", "context")})
 
-    session_id: Name | None = None
+    session_id: SessionId | None = None
     context: list[GivenTurn] | None = None
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from turnwise.service.wire.fields import (
     Name,
     Repeat,
     Rerank,
+    SessionPrefix,
     Share,
     Speaker,
     Text,
@@ -205,7 +206,7 @@ class Undone(Value):
 class SessionsQuery(Value):
     """The sessions to list."""
 
-    prefix: Name | None = None
+    prefix: SessionPrefix | None = None
     """The beginning of their ids; by default all."""
     cursor: str | None = None
     """The cursor that the page before returned; none for the first page."""
@@ -222,7 +223,7 @@ class SessionsPage(Value):
 class DeletionQuery(Value):
     """The sessions to delete."""
 
-    prefix: Name
+    prefix: SessionPrefix
     """The beginning of their ids."""
     cursor: str | None = None
     """The cursor that the request before returned; none for the first request."""

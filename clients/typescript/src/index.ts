@@ -317,7 +317,7 @@ export class Session {
   }
 
   #call<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
-    return this.#service.call(method, `/sessions/${encodeURIComponent(this.id)}${path}`, call);
+    return this.#service.call(method, `/sessions/${segment(this.id)}${path}`, call);
   }
 }
 
@@ -388,8 +388,14 @@ export class Pool {
   }
 
   #call<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
-    return this.#service.call(method, `/pools/${encodeURIComponent(this.name)}${path}`, call);
+    return this.#service.call(method, `/pools/${segment(this.name)}${path}`, call);
   }
+}
+
+/** Escape an id or a name for a path; `.` and `..` cannot be escaped, as every URL resolves them. */
+function segment(name: string): string {
+  if (name === "." || name === "..") throw new RangeError(`"${name}" cannot be a part of a path`);
+  return encodeURIComponent(name);
 }
 
 function mayRepeat(error: unknown, repeatable: boolean): boolean {

@@ -55,6 +55,16 @@ test("a session selects, explains, ranks, plans and undoes", async () => {
   await assert.rejects(session.transcript(), { name: "ProblemError", kind: "session-not-found" });
 });
 
+test("the id of a session may be that of a channel", async () => {
+  for (const id of ["whatsapp:+15550100", "19:abc@thread.v2", `${name()}/ü %2F`]) {
+    const session = service.session(id);
+    assert.equal((await session.turn("user", "Hello", { pool: pool.name })).session_id, id);
+    assert.equal((await session.transcript()).turns, 1);
+    await session.delete();
+  }
+  assert.throws(() => service.session("..").undo(), RangeError);
+});
+
 test("a pool is listed, searched, aliased and shortened", async () => {
   assert.ok((await service.pools()).some((one) => one.name === pool.name));
   const [best] = await pool.search("When can I swim?", { top_k: 1, where: { topic: "spa" } });

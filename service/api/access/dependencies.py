@@ -10,7 +10,7 @@ from turnwise.service.api.access.keys import authorize, identify
 from turnwise.service.api.services import EncoderServices, Services
 from turnwise.service.encoder.batcher import Priority
 from turnwise.service.observe.logs import namespace
-from turnwise.service.wire.fields import Name
+from turnwise.service.wire.fields import Name, SessionId
 from turnwise.service.wire.keys import Scope
 
 
@@ -105,5 +105,8 @@ async def _one_upload(services: ServicesDep, acting: EditingPools) -> AsyncItera
 Uploading = Depends(_one_upload)
 """Rejects an upload beyond those that a namespace may have at once."""
 
-SessionId = Annotated[Name, Path(description="Chosen by the client.", examples=["c-1842"])]
+SessionPath = Annotated[
+    SessionId,
+    Path(description="Chosen by the client.", examples=["c-1842", "whatsapp:+15550100"]),
+]
 PoolName = Annotated[Name, Path(description="Chosen by the client.", examples=["default"])]

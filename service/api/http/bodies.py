@@ -1,15 +1,18 @@
-"""JSON requests, parsed strictly after the API key is checked; JSON answers, serialised once."""
+"""Routes of JSON: names in their paths, strict bodies, and answers that are serialised once."""
 
 import asyncio
 from codecs import BOM_UTF8
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
+from urllib.parse import quote, unquote
 
 from fastapi.routing import APIRoute
 from jiter import from_json
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
 
 from turnwise.service.api.access.dependencies import Access
 from turnwise.service.api.http.headers import UNCACHED
@@ -23,9 +26,21 @@ _PARSED_AT_ONCE = 1 << 16
 class JsonRoute(APIRoute):
     """A route with a dependency `Access`, which it checks before it reads the body.
 
+    A name in its path may hold any character, also an escaped slash (`%2F`).
+
     It parses JSON strictly: RFC 8259, no NaN, no lone surrogates, no key twice in an object,
     limited counts.
     """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match the path before `%2F` in a name becomes a slash; then decode the names."""
+        raw_path = scope.get("raw_path") or b""
+        if b"%" not in raw_path:
+            return super().matches(scope)
+        match, child = super().matches({**scope, "path": _normalise(raw_path)})
+        names = child.get("path_params", {})
+        child["path_params"] = {name: unquote(value) for name, value in names.items()}
+        return match, child
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return a handler that gives the route a request with the check_and_handle parser."""
@@ -38,6 +53,12 @@ class JsonRoute(APIRoute):
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return check_and_handle
+
+
+def _normalise(raw_path: bytes) -> str:
+    """Return a path in which only the characters that need it are escaped."""
+    segments = raw_path.decode("ascii").split("/")
+    return "/".join(quote(unquote(segment), safe="") for segment in segments)
 
 
 class _StrictRequest(Request):

@@ -11,7 +11,7 @@ from turnwise.service.api.access.dependencies import (
     Encoding,
     Selecting,
     ServicesDep,
-    SessionId,
+    SessionPath,
 )
 from turnwise.service.api.access.keys import authorize
 from turnwise.service.api.http.bodies import JsonRoute, answer
@@ -104,7 +104,7 @@ async def post_turn(
     request: Request,
     services: ServicesDep,
     namespace: Encoding,
-    session_id: SessionId,
+    session_id: SessionPath,
     *,
     turn: Annotated[TurnRequest, Body(openapi_examples=_SAID)],
     idempotency_key: IdempotencyKey = None,
@@ -128,7 +128,7 @@ async def post_turn(
     responses=failures(SessionStarted, Overloaded, DeadlineExceeded, StateUnavailable, body=True),
 )
 async def put_session(
-    services: ServicesDep, namespace: Selecting, session_id: SessionId, session: SessionRequest
+    services: ServicesDep, namespace: Selecting, session_id: SessionPath, session: SessionRequest
 ) -> Response:
     """Needed only if the responder is not `bot`, or all turns share a filter.
 
@@ -145,7 +145,7 @@ async def put_session(
     responses=failures(SessionNotFound, StateUnavailable),
 )
 async def get_session(
-    services: ServicesDep, namespace: Selecting, session_id: SessionId
+    services: ServicesDep, namespace: Selecting, session_id: SessionPath
 ) -> Response:
     """Returns the turns with their speakers, and when the session expires."""
     return answer(await services.sessions.transcript(namespace, session_id))
@@ -159,7 +159,7 @@ async def get_session(
     responses=failures(SessionNotFound, StateUnavailable),
 )
 async def delete_session(
-    services: ServicesDep, namespace: Selecting, session_id: SessionId
+    services: ServicesDep, namespace: Selecting, session_id: SessionPath
 ) -> Response:
     """Deletes the session and everything stored about it."""
     await services.sessions.delete(namespace, session_id)
@@ -173,7 +173,9 @@ async def delete_session(
     response_model=Undone,
     responses=failures(SessionNotFound, Conflict, Overloaded, DeadlineExceeded, StateUnavailable),
 )
-async def undo_turn(services: ServicesDep, namespace: Selecting, session_id: SessionId) -> Response:
+async def undo_turn(
+    services: ServicesDep, namespace: Selecting, session_id: SessionPath
+) -> Response:
     """The session continues as if the last turn had not been posted."""
     return answer(await services.sessions.undo(namespace, session_id))
 
@@ -191,7 +193,7 @@ async def post_feedback(
     request: Request,
     services: ServicesDep,
     namespace: Selecting,
-    session_id: SessionId,
+    session_id: SessionPath,
     *,
     turn: Annotated[int, Path(ge=1, description="The turn whose answer offered the candidate.")],
     feedback: FeedbackRequest,
@@ -226,7 +228,7 @@ async def post_feedback(
 async def get_scores(
     services: ServicesDep,
     namespace: Encoding,
-    session_id: SessionId,
+    session_id: SessionPath,
     query: Annotated[ScoresQuery, Query()],
 ) -> Response:
     """Returns the scores after each utterance: a line per utterance, a column per candidate."""

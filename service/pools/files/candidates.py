@@ -13,7 +13,7 @@ from turnwise.service.candidate_files import read_candidate
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.pools.candidate import Candidate, Learned, distinct, find_excesses
 from turnwise.service.pools.memory.free_memory import Memory
-from turnwise.service.wire.fields import Finite, Name, Text
+from turnwise.service.wire.fields import Finite, SessionId, Text
 from turnwise.service.wire.pools import MOST_EXAMPLES
 
 _ASKED = 1 << 20
@@ -25,7 +25,7 @@ class _LearnedLine(BaseModel):
 
     text: Text
     at: Finite
-    session: Name | None = None
+    session: SessionId | None = None
 
 
 _learned_lines = TypeAdapter(Annotated[tuple[_LearnedLine, ...], Field(max_length=MOST_EXAMPLES)])

@@ -122,8 +122,8 @@ def test_langgraph_node_says_so_when_it_has_no_reply(
         replies += [state["messages"][-1].text for state in states]
     assert set(replies[: len(REPLIES)]) == set(REPLIES)
     assert replies[len(REPLIES) :] == [langgraph_node.UNSURE] * 2
-    session = langgraph_node.session_id("whatsapp:+15550100")
-    assert [text for speaker, text in said(live, session) if speaker == "bot"] == replies
+    session = said(live, "whatsapp:+15550100")
+    assert [text for speaker, text in session if speaker == "bot"] == replies
 
 
 def test_langgraph_node_abstains_below_a_confidence(calibrated: Live, example: Example) -> None:

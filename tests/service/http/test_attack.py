@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -201,26 +202,20 @@ def become(live: Live, name: str) -> None:
     live.http.headers["authorization"] = f"Bearer {name}"
 
 
-def test_names_that_would_leave_their_namespace_are_refused(
+def test_pools_whose_names_would_leave_their_namespace_are_refused(
     tenants: Live,
     _shared_server: RedisServer,  # noqa: PT019 - the one behind `launch`
 ) -> None:
     before = set(_shared_server.command("KEYS", "*"))
     for name in LEAVING:
-        part = quote(name, safe="")
-        calls = [
-            tenants.http.post("/rank", json={"session_id": name, "candidates": ["x"]}),
-            tenants.http.post("/rank", json={"context": [TURN], "pool": name}),
-            tenants.http.post("/plan", json={**PLAN, "session_id": name}),
-            tenants.http.post("/sessions/s/turn", json={**TURN, "pool": name}),
-        ]
-        for call in calls:
-            assert check_refusal(call, name)[0]["loc"][1] in {"session_id", "pool"}
-        if "/" in name or name in {"", ".", ".."}:
-            continue  # another path
-        for method, path in [("POST", f"/sessions/{part}/turn"), ("PUT", f"/pools/{part}")]:
-            url = httpx.URL(str(tenants.http.base_url), raw_path=path.encode())
-            response = tenants.http.request(method, url, json=TURN if method == "POST" else {})
+        for path, body in [
+            ("/rank", {"context": [TURN], "pool": name}),
+            ("/sessions/s/turn", {**TURN, "pool": name}),
+        ]:
+            refusal = check_refusal(tenants.http.post(path, json=body), name)
+            assert refusal[0]["loc"][1] == "pool"
+        if name not in {"", ".", ".."}:  # these are another path
+            response = tenants.http.put(f"/pools/{quote(name, safe='')}", json={})
             assert check_refusal(response, name)[0]["loc"][0] == "path", name
     # Of her own turn, written when the encoder is idle.
     late = {session_key("ann", "hers", "first").encode()}
@@ -228,6 +223,27 @@ def test_names_that_would_leave_their_namespace_are_refused(
     for name in ("ann", "bob/x", "*", "ann}", "", "..", "ann\tbob"):
         refused = tenants.http.get("/pools", headers={"Turnwise-Namespace": name})
         assert refused.status_code == 403, name
+
+
+def test_no_id_of_a_session_leaves_its_namespace(
+    tenants: Live,
+    _shared_server: RedisServer,  # noqa: PT019
+) -> None:
+    refused = set()
+    for name in LEAVING:
+        response = tenants.http.post("/rank", json={"session_id": name, "candidates": ["x"]})
+        if response.status_code == 422:
+            assert check_refusal(response, name)[0]["loc"][1] == "session_id"
+            refused.add(name)
+            continue
+        body = {**TURN, "respond": False}
+        turn = tenants.http.post(f"/sessions/{quote(name, safe='')}/turn", json=body)
+        assert turn.json()["session_id"] == name
+    assert refused == {"", ".", "..", "a\n", "a\0", "\u202ea"}
+    sessions = _shared_server.command("KEYS", "tw:session:*:meta")
+    of_bob = [key.decode() for key in sessions if b"{bob/" in key]
+    assert len(of_bob) == len(LEAVING) - len(refused)
+    assert all(re.fullmatch(r"tw:session:\{bob/[\w.~%-]+\}:meta", key) for key in of_bob)
 
 
 def test_nobody_finds_what_is_anothers_nor_that_it_is_there(

@@ -76,6 +76,13 @@ async def write(sessions: SessionStore, turns: int, text: str = "Hello") -> Sess
     return session
 
 
+def test_ids_of_version_0_1_have_the_same_keys_as_before() -> None:
+    assert SessionKey("shop", "u42-1._~").keys("meta", "posts") == [
+        "tw:session:{shop/u42-1._~}:meta",
+        "tw:session:{shop/u42-1._~}:posts",
+    ]
+
+
 async def test_what_was_committed_is_read(redis: Redis) -> None:
     sessions = store(redis)
     assert await sessions.read(KEY) == (None, None)

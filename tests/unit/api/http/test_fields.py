@@ -77,7 +77,7 @@ WRONG: list[tuple[str, Any, list[str]]] = [
     ("POST /v1/chat/completions", {**CHAT, "model": HERE}, ["null", '"b@d"']),
     ("POST /v1/chat/completions", {**CHAT, "messages": HERE}, ["[]", "null"]),
     ("POST /v1/chat/completions", {**CHAT, "n": HERE}, [*NO_COUNTS, "101"]),
-    ("POST /v1/chat/completions", {**CHAT, "turnwise": {"session_id": HERE}}, ['"b@d"']),
+    ("POST /v1/chat/completions", {**CHAT, "turnwise": {"session_id": HERE}}, ['".."', '"a\\nb"']),
     ("POST /v1/chat/completions", {**CHAT, "turnwise": {"more": HERE}}, ["1"]),
     ("POST /v1/rerank", {**RERANK, "query": HERE}, ["null", '" "']),
     ("POST /v1/rerank", {**RERANK, "documents": HERE}, ["[]", MANY]),

@@ -23,6 +23,7 @@ from turnwise.models import DEFAULT_MODEL
 from turnwise.models.errors import TurnwiseError, message_of
 from turnwise.service.urls import show_url
 from turnwise.service.wire.fields import (
+    MAX_CANDIDATE_BODY_BYTES,
     MAX_CANDIDATES,
     MAX_GOALS,
     MAX_TEXT_CHARS,
@@ -71,6 +72,8 @@ class Limits(BaseSettings):
     `/v1/chat/completions` and `/v1/rerank` cut longer texts."""
     max_metadata_bytes: ClassVar[int] = 4096
     """Bytes of one candidate's metadata as JSON."""
+    max_candidate_body_bytes: ClassVar[int] = MAX_CANDIDATE_BODY_BYTES
+    """Bytes of one candidate's `body`."""
     max_candidates: ClassVar[int] = MAX_CANDIDATES
     """Candidates of a call to /rank, documents of /v1/rerank, or texts of /v1/embeddings."""
     max_goals: ClassVar[int] = MAX_GOALS

@@ -51,7 +51,7 @@ function facts(answer, turns) {
 }
 
 function item(candidate, most) {
-  const { id, text, score, metadata, group, matched } = candidate;
+  const { id, text, score, metadata, group, matched, body } = candidate;
   const tags = Object.values(metadata ?? {})
     .filter((value) => typeof value === "string")
     .slice(0, 3);
@@ -72,6 +72,7 @@ function item(candidate, most) {
       ...tags.map((tag) => h("span", { dir: "auto" }, tag)),
     ),
     matched ? matchOf(matched) : null,
+    body ? h("small.body.soft", { dir: "auto" }, body) : null,
   );
   return h(
     isRejected(id) ? "li.rejected" : "li",

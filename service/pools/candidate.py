@@ -13,7 +13,7 @@ from turnwise.service.settings import Limits, describe_excess
 from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_OBJECT = 64
+_OBJECT = 72
 """Bytes of a candidate's own object."""
 
 
@@ -38,6 +38,7 @@ class Candidate:
         examples: Utterances of another speaker after which the candidate fits.
         group: The answer that it is a wording of; None for an answer of its own.
         learned: Examples that feedback added, oldest first.
+        body: A longer text that is returned with the candidate, and not encoded; None without.
 
     The metadata stay JSON until they are needed, because nested objects take up to 40 times as many
     bytes as their JSON.
@@ -49,6 +50,7 @@ class Candidate:
     examples: tuple[str, ...] = ()
     group: str | None = None
     learned: tuple[Learned, ...] = ()
+    body: str | None = None
 
     @classmethod
     def of(
@@ -60,11 +62,12 @@ class Candidate:
         examples: Iterable[str] = (),
         group: str | None = None,
         learned: Iterable[Learned] = (),
+        body: str | None = None,
     ) -> Self:
         """Return a candidate; an id that is left out is derived from the text."""
         derived = id or hashlib.sha256(text.encode()).hexdigest()[:16]
         packed = _compact(metadata) if metadata else b""
-        return cls(derived, text, packed, tuple(examples), group, tuple(learned))
+        return cls(derived, text, packed, tuple(examples), group, tuple(learned), body)
 
     @classmethod
     def uploaded(cls, candidate: UploadedCandidate) -> Self:
@@ -75,6 +78,7 @@ class Candidate:
             candidate.metadata,
             examples=dict.fromkeys(candidate.examples),
             group=candidate.group,
+            body=candidate.body,
         )
 
     def record(self) -> dict[str, Any]:
@@ -86,6 +90,8 @@ class Candidate:
             record["group"] = self.group
         if self.learned:
             record["learned"] = [each._asdict() for each in self.learned]
+        if self.body is not None:
+            record["body"] = self.body
         return record
 
     def learn(self, example: Learned) -> "Candidate":
@@ -149,25 +155,27 @@ class Candidate:
     @property
     def bytes(self) -> int:
         """Bytes of the texts and the metadata, without vectors."""
-        texts = (self.id, self.text, self.group or "", *self.all_examples)
+        texts = (self.id, self.text, self.group or "", self.body or "", *self.all_examples)
         return sum(len(text.encode()) for text in texts) + len(self.metadata_json)
 
     @property
     def memory(self) -> int:
         """Bytes of memory that the candidate takes, without the dictionaries that lead to it."""
         values = (self.id, self.text, self.metadata_json, self.examples, *self.all_examples)
-        return _OBJECT + sum(map(sys.getsizeof, values))
+        body = sys.getsizeof(self.body) if self.body else 0
+        return _OBJECT + body + sum(map(sys.getsizeof, values))
 
     def __eq__(self, other: object) -> bool:
         """Return whether ids, texts and JSON are equal: `true` is not 1, and 1 is not 1.0."""
         if not isinstance(other, Candidate):
             return NotImplemented
-        if (self.id, self.text, self.examples, self.group, self.learned) != (
+        if (self.id, self.text, self.examples, self.group, self.learned, self.body) != (
             other.id,
             other.text,
             other.examples,
             other.group,
             other.learned,
+            other.body,
         ):
             return False
         if self.metadata_json == other.metadata_json:
@@ -208,6 +216,10 @@ def find_excesses(candidate: UploadedCandidate) -> Iterator[tuple[str, str]]:
     """
     if (length := len(candidate.text)) > (most := Limits.max_text_chars):
         yield "text", describe_excess(length, most, "characters")
+    if candidate.body:
+        size = len(candidate.body.encode())
+        if size > (most := Limits.max_candidate_body_bytes):
+            yield "body", describe_excess(size, most, "bytes")
     if not candidate.metadata:
         return
     try:

@@ -306,6 +306,7 @@ def as_selected(hit: Hit, scored: NextUtteranceScores, index: int) -> Selected:
         score=float(scored.scores[index]),
         metadata=hit.candidate.metadata,
         group=hit.candidate.group,
+        body=hit.candidate.body,
         matched=as_matched(hit),
         contributions=contributions,
     )

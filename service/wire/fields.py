@@ -16,6 +16,8 @@ from pydantic import (
 
 MAX_TEXT_CHARS = 2000
 """Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces."""
+MAX_CANDIDATE_BODY_BYTES = 16_384
+"""Bytes of the body of a candidate."""
 MAX_CANDIDATES = 1000
 """Candidates of a request, its documents, or its texts to embed."""
 MAX_GOALS = 64
@@ -84,6 +86,10 @@ CandidateId = Annotated[
 """One line of text."""
 GroupName = CandidateId
 """Name of a group of candidates."""
+CandidateBody = Annotated[
+    str, Field(min_length=1, json_schema_extra={"maxLength": MAX_CANDIDATE_BODY_BYTES})
+]
+"""A text that is returned with a candidate. Uploads limit its bytes."""
 Speaker = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=64, pattern=_SOMETHING),

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from turnwise.service.wire.fields import (
     MAX_CANDIDATES,
     MAX_TEXT_CHARS,
+    CandidateBody,
     CandidateId,
     EncoderName,
     GroupName,
@@ -51,6 +52,9 @@ class UploadedCandidate(Value):
     group: GroupName | None = None
     """Candidates with the same group are wordings of one answer: by default only the best is
     returned."""
+    body: CandidateBody | None = None
+    """A longer text, such as the passage that the candidate names. It is returned with the
+    candidate, and the encoder does not read it."""
 
     @field_validator("metadata")
     @classmethod
@@ -227,6 +231,7 @@ class Selected(Value):
     metadata: dict[str, Any]
     group: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The answer that it is a wording of."""
+    body: str | None = Field(default=None, exclude_if=lambda value: value is None)
     matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
     """The example that found it, where that says more for the candidate than its text."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -164,6 +164,8 @@ class Ranked(Value):
     """The metadata of a candidate of the pool."""
     group: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The answer that a candidate of the pool is a wording of."""
+    body: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The body of a candidate of the pool."""
     matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
     """The example that found a candidate of the pool, where that says more than its text."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)

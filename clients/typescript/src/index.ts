@@ -23,6 +23,8 @@ export type Candidate = {
   examples?: readonly string[];
   /** The answer that it is a wording of. */
   group?: string;
+  /** A longer text, 16 KB at most, which is returned with it and not encoded. */
+  body?: string;
 };
 export type Avoided = Schemas["Avoided"];
 export type Edited = Schemas["Edited"];

@@ -994,6 +994,11 @@ export interface components {
          */
         Ranked: {
             /**
+             * Body
+             * @description The body of a candidate of the pool.
+             */
+            body?: string | null;
+            /**
              * Contributions
              * @description One for each utterance of the context, oldest first; they add up to `fit`.
              */
@@ -1213,6 +1218,8 @@ export interface components {
          * @description A selected candidate of a pool.
          */
         Selected: {
+            /** Body */
+            body?: string | null;
             /**
              * Contributions
              * @description One for each utterance of the context, oldest first; they add up to the score.

@@ -1,9 +1,9 @@
 """Catalogues: files of candidates that are encoded in bulk, in Parquet, JSON Lines or CSV.
 
 A candidate has a `text`, and optionally an `id`, `metadata` (an object, in Parquet also JSON as a
-string), `examples` (a list of strings) and a `group`. CSV has no examples: the metadata of a row
-are all columns but `id` and `text`. JSON Lines and CSV may be followed by `.gz` or `.xz`. A
-catalogue is never held in memory.
+string), `examples` (a list of strings), a `group` and a `body`. CSV has no examples: the metadata
+of a row are all columns but `id`, `text` and `body`. JSON Lines and CSV may be followed by `.gz` or
+`.xz`. A catalogue is never held in memory.
 """
 
 import csv
@@ -33,7 +33,7 @@ PART = 10_000
 """Candidates of a part, which takes some 8 MB with the default model."""
 _READ = 1000
 """Rows of a Parquet file that are read at once."""
-_FIELDS = ("id", "text", "metadata", "examples", "group")
+_FIELDS = ("id", "text", "metadata", "examples", "group", "body")
 
 
 class Row(NamedTuple):
@@ -213,10 +213,9 @@ def _read_csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 if None in row or None in row.values():
                     what = "not as many fields as the header has"
                     raise DataError(what, str(path), reader.line_num)
-                metadata = {name: row[name] for name in columns if name not in {"id", "text"}}
-                given = {name: value for name, value in metadata.items() if value}
-                fields = {"text": row["text"], "id": row.get("id") or None, "metadata": given}
-                yield reader.line_num, fields
+                given = {name: value for name, value in row.items() if value}
+                fields = {name: given.pop(name, None) for name in ("id", "text", "body")}
+                yield reader.line_num, fields | {"metadata": given}
         except csv.Error as error:
             raise DataError(f"not CSV: {error}", str(path), reader.reader.line_num) from error
 
@@ -229,6 +228,8 @@ def _hash_candidate(candidate: Candidate) -> int:
     fields = [candidate.id, candidate.text, sorted_json(candidate.metadata)]
     if candidate.examples or candidate.group:  # the digests of other catalogues stay as they were
         fields.append(json.dumps([candidate.examples, candidate.group]))
+    if candidate.body:
+        fields.append(candidate.body)
     return _hash_text("\0".join(fields))
 
 

@@ -219,6 +219,7 @@ def _table(batch: CandidateBatch) -> pa.Table:
             examples.offsets, _vector_column(batch.examples)
         ),
         "group": pa.array([each.group for each in candidates], pa.string()),
+        "body": pa.array([each.body for each in candidates], pa.string()),
     }
     return pa.table(columns)
 
@@ -230,8 +231,8 @@ def _vector_column(vectors: Float16) -> pa.FixedSizeListArray:
 
 
 def _batch(table: pa.Table, file: str, dimension: int) -> CandidateBatch:
-    """Return the candidates of a part; one of an earlier release has no examples and groups."""
-    named = ("id", "text", "metadata", "examples", "group")
+    """Return the candidates of a part; one of an earlier release lacks some columns."""
+    named = ("id", "text", "metadata", "examples", "group", "body")
     rows = table.select([name for name in named if name in table.column_names]).to_pylist()
     candidates = [
         read_limited(row | {"metadata": parse_metadata(row["metadata"], file)}, file)

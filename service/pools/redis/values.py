@@ -240,12 +240,13 @@ def pack_candidates(candidates: Sequence[Candidate]) -> bytes:
 
 
 def _row(candidate: Candidate) -> bytes:
-    """Return `[id, text, metadata]` as JSON, with a fourth item for examples and a group."""
+    """Return `[id, text, metadata]` as JSON, with a fourth item for its other fields."""
     names = json.dumps([candidate.id, candidate.text], separators=(",", ":"))
     more = {
         "examples": candidate.examples,
         "group": candidate.group,
         "learned": candidate.learned,
+        "body": candidate.body,
     }
     given = {name: value for name, value in more.items() if value}
     packed = b"," + json.dumps(given, separators=(",", ":")).encode() if given else b""
@@ -282,5 +283,6 @@ def _unpack_rows(rows: str) -> Iterator[Candidate]:
             examples=given.get("examples", ()),
             group=given.get("group"),
             learned=(Learned(*each) for each in given.get("learned", ())),
+            body=given.get("body"),
         )
         start = after + len(",")

@@ -1,8 +1,8 @@
 """Milvus as a candidate store: https://milvus.io, tried with 2.3.5.
 
 A collection has the columns `id`, `text`, `metadata` (JSON as a string, which keeps it as it is),
-`examples`, `learned` and `group` (see `rows`; an earlier release made no such columns), `facets`
-(JSON: see `facets`) and `vector`, with an HNSW index for inner products. An edit is
+`examples`, `learned`, `group` and `body` (see `rows`; an earlier release made no such columns),
+`facets` (JSON: see `facets`) and `vector`, with an HNSW index for inner products. An edit is
 acknowledged when Milvus has it in its log; searches see it within a second. `fetch`, `scan` and
 `count` wait until they see it.
 """
@@ -25,7 +25,7 @@ from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.stores.facets import facets, path_facet, wanted_facets
 from turnwise.service.pools.stores.rows import from_row, name_examples, to_row
 from turnwise.service.pools.stores.store import PREFIX, SCANNED, Stored, store_errors
-from turnwise.service.wire.fields import StoreName
+from turnwise.service.wire.fields import MAX_CANDIDATE_BODY_BYTES, StoreName
 from turnwise.service.wire.pools import MOST_EXAMPLES
 
 _PORT = 19530
@@ -45,7 +45,7 @@ _LEARNED_BYTES = 32_768
 _METADATA_BYTES = 16_384
 _ITEMS = 4
 """Values of a list that a range compares in Milvus; it finds longer lists, and they are checked."""
-_COLUMNS = ["id", "text", "metadata", "examples", "learned", "group", "vector"]
+_COLUMNS = ["id", "text", "metadata", "examples", "learned", "group", "body", "vector"]
 _COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # each failure is raised as well
@@ -81,6 +81,7 @@ class Milvus:
                 max_length=length,
             )
         schema.add_field("group", DataType.VARCHAR, max_length=_ID_BYTES)
+        schema.add_field("body", DataType.VARCHAR, max_length=MAX_CANDIDATE_BODY_BYTES)
         schema.add_field("facets", DataType.JSON)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
         index = MilvusClient.prepare_index_params()

@@ -1,7 +1,7 @@
 """Qdrant as a candidate store: https://qdrant.tech. Experimental: no real server was tried yet.
 
 A point has the vector, and the payload `id`, `text`, `metadata` (JSON as a string), `examples`,
-`learned` and `group` (see `rows`), `facets`, and `numbers` (see `facets`). Qdrant takes no
+`learned`, `group` and `body` (see `rows`), `facets`, and `numbers` (see `facets`). Qdrant takes no
 strings as ids, so the id of a point is derived from `id`.
 An edit is acknowledged when it is applied: searches see it at once.
 """

@@ -433,10 +433,11 @@ class RemotePool(Pool):
 
     def _check_examples(self, candidates: Iterable[Candidate]) -> None:
         """Raise Conflict if candidates have what the collection of the pool cannot hold."""
-        if self._examples is None and any(c.all_examples or c.group for c in candidates):
+        if self._examples is None and any(c.all_examples or c.group or c.body for c in candidates):
             raise Conflict(
                 f"pool '{self.key.name}' is in a collection that was made before there were "
-                "examples and groups: `turnwise pool snapshot`, then `restore` makes a new one"
+                "examples, groups and bodies: `turnwise pool snapshot`, then `restore` makes a "
+                "new one"
             )
 
     async def _count_edit(self, known: StoredPool) -> tuple[int, int]:

@@ -29,11 +29,12 @@ def to_row(candidate: Candidate) -> dict[str, Any]:
         "examples": list(candidate.examples),
         "learned": [json.dumps(each) for each in candidate.learned],
         "group": candidate.group or "",
+        "body": candidate.body or "",
     }
 
 
 def from_row(row: Mapping[str, Any]) -> Candidate:
-    """Return the candidate of a row; a row of an earlier release has no examples and no group."""
+    """Return the candidate of a row; a row of an earlier release lacks some fields."""
     return Candidate.of(
         row["text"],
         row["id"],
@@ -41,6 +42,7 @@ def from_row(row: Mapping[str, Any]) -> Candidate:
         examples=row.get("examples", ()),
         group=row.get("group") or None,
         learned=(Learned(*json.loads(each)) for each in row.get("learned", ())),
+        body=row.get("body") or None,
     )
 
 

@@ -575,13 +575,19 @@ def test_the_slider_makes_candidates_diverse_in_turns_and_rankings(console: Cons
     expect(texts).to_have_text([one["text"] for one in expected])
 
 
-def test_a_candidate_shows_its_group_and_the_example_that_found_it(console: Console) -> None:
+def test_a_candidate_shows_its_group_its_body_and_the_example_that_found_it(
+    console: Console,
+) -> None:
     console.live.give_examples()
+    first = {"id": "r0", "text": REPLIES[0], "group": "answer", "body": "A page."}
+    items = [first | {"examples": [QUESTIONS[0]]}]
+    console.live.ok(console.live.http.put("/pools/default/candidates", json=items))
     console.page.get_by_role("spinbutton", name="Candidates").fill("10")
     console.say(QUESTIONS[0])
     expect(console.candidates).to_have_count(len(REPLIES) - 1)
     expect(console.candidates.first).to_contain_text(f"{REPLIES[0]}group answer")
     expect(console.candidates.first.locator(".matched q")).to_have_text(QUESTIONS[0])
+    expect(console.candidates.first.locator(".body")).to_have_text("A page.")
     marked = console.page.locator("#why .by-example")
     expect(marked.first).to_have_attribute("title", re.compile(re.escape(QUESTIONS[0])))
     console.page.get_by_label("Wordings").select_option("all")

@@ -1,4 +1,4 @@
-"""Candidates that are found by their examples, and wordings of one answer."""
+"""What candidates may have: examples, a group, a body."""
 
 from tests.support.messages import QUESTIONS, REPLIES
 from tests.support.service import Live
@@ -26,3 +26,16 @@ def test_an_answer_lists_one_wording_of_a_group_unless_it_lists_all(live: Live) 
     every = live.turn("t", "user", QUESTIONS[0], top_k=len(REPLIES), wordings="all")["candidates"]
     assert len(best) == len(every) - 1 == len(REPLIES) - 1
     assert [each["id"] for each in best if each.get("group") == "answer"] == ["r0"]
+
+
+def test_a_body_comes_with_its_candidate_and_changes_no_score(live: Live) -> None:
+    before = live.turn("s", "user", "Hello", top_k=len(REPLIES))["candidates"]
+    first = {"id": before[0]["id"], "text": before[0]["text"], "body": "# A page\n\nIts text."}
+    uploaded = live.ok(live.http.put("/pools/default/candidates", json=[first]))
+    assert (uploaded["upserted"], uploaded["unchanged"]) == (1, 0)
+    after = live.turn("t", "user", "Hello", top_k=len(REPLIES))["candidates"]
+    assert after == [before[0] | {"body": first["body"]}, *before[1:]]
+    searched = live.post("/pools/default/search", text="Hello", top_k=1)["candidates"]
+    context = [{"speaker": "user", "text": "Hello"}]
+    ranked = live.post("/rank", context=context, pool="default", top_k=1)["ranking"]
+    assert searched[0]["body"] == ranked[0]["body"] == first["body"]

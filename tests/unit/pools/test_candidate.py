@@ -50,6 +50,13 @@ def test_metadata_are_kept_in_their_order_and_counted_as_compact_json() -> None:
     assert Candidate.of("Hi.", "a", {}).bytes == len("a") + len("Hi.")
 
 
+def test_a_body_counts_among_the_bytes_and_the_memory() -> None:
+    short = Candidate.of("Hi.", "a")
+    long = Candidate.of("Hi.", "a", body="ü" * 1000)
+    assert long.bytes - short.bytes == 2000
+    assert long.memory - short.memory >= 1000
+
+
 def peak_of(work: Callable[[], object]) -> tuple[int, int]:
     """Return the bytes that the result of the work takes, and the most while it worked."""
     tracemalloc.start()
@@ -74,16 +81,18 @@ def test_nested_metadata_take_the_memory_that_is_counted() -> None:
     assert peak < 4 * counted  # the JSON as bytes and as a string, and one row of it
 
 
-def test_examples_and_group_survive_the_log() -> None:
+def test_examples_group_and_body_survive_the_log() -> None:
     candidates = [
         Candidate.of("Nine to six.", "hours", {"a": 1}, examples=["When?", "open?"], group="hours"),
         Candidate.of("Hello.", "hello", learned=[Learned("hi there", 12.5, "u1-a")]),
-        Candidate.of("Bye.", "bye"),
+        Candidate.of("Bye.", "bye", body="# Bye\n\nA long text."),
+        Candidate.of("Ah.", "ah"),
     ]
     unpacked, vectors = unpack_chunk(pack_candidates(candidates), None, 4)
     assert unpacked == candidates
     assert vectors is None
-    assert [each.all_examples for each in unpacked] == [("When?", "open?"), ("hi there",), ()]
+    assert [each.all_examples for each in unpacked] == [("When?", "open?"), ("hi there",), (), ()]
+    assert [each.body for each in unpacked] == [None, None, "# Bye\n\nA long text.", None]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +102,9 @@ def test_examples_and_group_survive_the_log() -> None:
         {"examples": ["When?", "open?"], "group": "times"},
         {"examples": ["open?", "When?"], "group": "hours"},
         {"learned": [Learned("open?", 1.0)]},
+        {"examples": ["When?", "open?"], "group": "hours", "body": "Long."},
     ],
 )
-def test_candidates_with_other_examples_or_groups_differ(other: dict[str, Any]) -> None:
+def test_candidates_with_other_examples_groups_or_bodies_differ(other: dict[str, Any]) -> None:
     one = Candidate.of("Nine to six.", examples=["When?", "open?"], group="hours")
     assert one != Candidate.of("Nine to six.", **other)

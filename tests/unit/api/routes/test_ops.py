@@ -133,6 +133,7 @@ async def test_version_returns_the_model_and_every_limit(client_of: Connect, lim
         "max_upload_bytes": 256 << 20,
         "max_text_chars": 2000,
         "max_metadata_bytes": 4096,
+        "max_candidate_body_bytes": 16_384,
         "max_turns": 5,
         "max_candidates": 1000,
         "max_goals": 64,

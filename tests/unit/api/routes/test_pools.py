@@ -69,6 +69,8 @@ async def test_lines_may_be_cut_anywhere(client: httpx.AsyncClient, parts: Parts
         ({"text": "x", "id": "a\nb"}, ["id"]),
         ({"text": "x", "metadata": ["no object"]}, ["metadata"]),
         ({"text": "x", "metadata": {"long": "y" * 20}}, ["metadata"]),
+        ({"text": "x", "body": "ü" * 8}, ["body"]),
+        ({"text": "x", "body": ""}, ["body"]),
         ({"text": "x", "other": 1}, ["other"]),
         ("no object", []),
     ],
@@ -77,7 +79,7 @@ async def test_bad_candidate_is_named_by_its_place(
     client: httpx.AsyncClient, parts: Parts, limit: Limit, candidate: object, loc: list[str]
 ) -> None:
     items = [{"text": "fine"}, candidate]
-    limit(max_text_chars=10, max_metadata_bytes=20)
+    limit(max_text_chars=10, max_metadata_bytes=20, max_candidate_body_bytes=15)
     as_lines = await upload(client, lines_of(*items))
     as_array = await client.put("/pools/p/candidates", json=items)
     for response in (as_lines, as_array):

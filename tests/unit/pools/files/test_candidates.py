@@ -59,12 +59,13 @@ def test_an_example_counts_once_among_those_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", ['"examples": "When?"', '"examples": [""]', '"group": ""', '"group": "a\\nb"']
+    "fields",
+    ['"examples": "When?"', '"examples": [""]', '"group": ""', '"group": "a\\nb"', '"body": 1'],
 )
-def test_bad_examples_and_groups_are_named(tmp_path: Path, fields: str) -> None:
+def test_bad_examples_groups_and_bodies_are_named(tmp_path: Path, fields: str) -> None:
     file = tmp_path / "pool.jsonl"
     file.write_text(f'{{"text": "Nine.", {fields}}}\n')
-    with pytest.raises(DataError, match=r'line 1, field "(examples|group)"'):
+    with pytest.raises(DataError, match=r'line 1, field "(examples|group|body)"'):
         read_candidates(file, 10)
 
 

@@ -72,21 +72,21 @@ def test_each_kind_of_file_holds_the_same(
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_examples_and_groups_are_read(tmp_path: Path, name: str) -> None:
+def test_examples_groups_and_bodies_are_read(tmp_path: Path, name: str) -> None:
     rows = [
+        {"text": "Bye.", "examples": None, "group": None, "body": "Bye.\nBye."},
         {"text": "Nine to six.", "examples": ["When are you open?", "Hours?"], "group": "hours"},
-        {"text": "Bye.", "examples": None, "group": None},
     ]
     if name.endswith(".parquet"):
         parquet.write_table(pa.Table.from_pylist(rows), tmp_path / name)
     else:
         (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
     hours = Candidate.of("Nine to six.", examples=["When are you open?", "Hours?"], group="hours")
-    assert read(tmp_path / name) == [hours, Candidate.of("Bye.")]
+    assert read(tmp_path / name) == [Candidate.of("Bye.", body="Bye.\nBye."), hours]
 
 
-@pytest.mark.parametrize("other", [{"examples": ["Hi?"]}, {"group": "talk"}])
-def test_a_candidate_with_other_examples_or_group_is_another_one(
+@pytest.mark.parametrize("other", [{"examples": ["Hi?"]}, {"group": "talk"}, {"body": "Hi."}])
+def test_a_candidate_with_another_field_is_another_one(
     tmp_path: Path, other: dict[str, Any]
 ) -> None:
     row = {"id": "1", "text": "Hello.", "examples": ["Hi!"], "group": "hello"}

@@ -19,7 +19,7 @@ from turnwise.service.pools.view import CandidateBatch
 ENCODED_BY = EncodedBy(model="tiny", fingerprint="tiny", dimension=8, kind=EncoderKind.TRIPLE)
 CANDIDATES = [
     Candidate.of("Nine.", "a", {"tag": ["ü", None]}, examples=["When?", "Hours?"], group="hours"),
-    Candidate.of("Bye.", "b"),
+    Candidate.of("Bye.", "b", body="Bye.\n\nBye."),
     Candidate.of("Card.", "c", examples=["How can I pay?"]),
 ]
 VECTORS = unit_vectors(3, 8).astype(np.float16)
@@ -51,9 +51,9 @@ def test_a_part_comes_back_as_it_was(file: Path) -> None:
     assert batch.examples.tobytes() == EXAMPLES.tobytes()
 
 
-def test_a_part_of_an_earlier_release_has_no_examples(file: Path) -> None:
+def test_a_part_of_an_earlier_release_has_no_examples_and_bodies(file: Path) -> None:
     table = parquet.read_table(file)
-    parquet.write_table(table.drop_columns(["examples", "example_vectors", "group"]), file)
+    parquet.write_table(table.drop_columns(["examples", "example_vectors", "group", "body"]), file)
     batch = read(file)
     assert batch.candidates == [Candidate.of(c.text, c.id, c.metadata) for c in CANDIDATES]
     assert batch.examples.shape == (0, 8)

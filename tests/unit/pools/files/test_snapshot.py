@@ -35,7 +35,7 @@ CANDIDATES = [Candidate.of("One.", "a", {"tag": ["ü", None]}), Candidate("b", "
 
 WITH_EXAMPLES = [
     Candidate.of("Nine.", "a", examples=["When?", "Hours?"], group="hours"),
-    Candidate.of("Bye.", "b", learned=[Learned("see you", 1764250000.5)]),
+    Candidate.of("Bye.", "b", learned=[Learned("see you", 1764250000.5)], body="# Bye\n"),
 ]
 
 
@@ -73,7 +73,7 @@ async def test_a_snapshot_comes_back_as_it_was(view: LocalView, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
-async def test_a_snapshot_keeps_examples_and_what_was_learned(
+async def test_a_snapshot_keeps_examples_bodies_and_what_was_learned(
     view_of_examples: LocalView, tmp_path: Path
 ) -> None:
     await written(view_of_examples, tmp_path / "s")

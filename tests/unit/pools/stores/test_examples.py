@@ -60,7 +60,7 @@ LEARNED = Candidate.of(
     "We open at nine.", "hours-2", group="hours", learned=[Learned("open now?", 1764250000.5)]
 )
 PAY = Candidate.of("By card.", "pay", {"topic": "money"}, examples=["How can I pay?"])
-HELLO = Candidate.of("Hello!", "hello")
+HELLO = Candidate.of("Hello!", "hello", body="# Hello\n\nWe say this first.")
 CANDIDATES = [HOURS, LEARNED, PAY, HELLO]
 
 
@@ -296,7 +296,7 @@ async def check_former_collection(replica: Replica, engine: StoreName, folder: P
     said = await encode(replica, "One?")
     assert (view.has_examples, await view.search_examples(said, 5)) == (False, [])
     assert await view.groups_of({"one"}) == frozenset()
-    for candidate in CANDIDATES[:3]:
+    for candidate in CANDIDATES:
         with pytest.raises(Conflict, match="before there were examples"):
             await replica.upsert(candidate)
     assert [each.text for each in (await contents(replica)).values()] == ["One."]

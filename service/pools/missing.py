@@ -76,6 +76,8 @@ class MissingPools:
             self._seen = await asyncio.to_thread(self._read)
         before = self._seen
         noted = await self._directory.missing()
+        if (await self._directory.changes()).are_older_than(changes):
+            return  # Redis lost data while the names were read: the next comparison notes what
         lost = frozenset[PoolKey]()
         if before and changes.are_older_than(before.changes):
             lost = before.names - listed - noted

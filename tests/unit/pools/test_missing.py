@@ -60,6 +60,20 @@ async def test_names_are_noted_again_after_a_second_loss(
         assert await redis.smembers("tw:missing:{tw:pools}") == {b"n/q"}
 
 
+async def test_names_are_noted_that_redis_loses_while_they_are_read(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one = await start()
+    await one.fill("q", "One.")
+    await one.followed.poll()
+    changes = await one.followed.directory.changes()
+    await redis.flushall()
+    await one.followed.missing.update(changes, frozenset())
+    await one.followed.poll()
+    assert missing(one) == ["n/q"]
+
+
 async def test_a_pool_that_was_deleted_is_not_missing(start: StartReplica) -> None:
     one = await start()
     two = await start()

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import entry_points
 from threading import Thread
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 # OpenTelemetry reads this variable when it is imported, and an unknown name in it would end the
 # process even without tracing. So it is imported without, and tracing reads the variable itself.
@@ -24,6 +25,7 @@ if _PROPAGATORS:
     os.environ["OTEL_PROPAGATORS"] = _PROPAGATORS
 
 from turnwise.models.errors import TurnwiseError  # noqa: E402
+from turnwise.service.urls import show_url  # noqa: E402
 
 if TYPE_CHECKING:
     from fastapi.telemetry import TelemetryConfig
@@ -164,11 +166,29 @@ def telemetry(*, enabled: bool) -> "TelemetryConfig":
 
 
 def trace_endpoint() -> str:
-    """Return the URL that traces are sent to."""
-    if of_traces := os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
-        return of_traces
-    base = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
-    return f"{base.removesuffix('/')}/v1/traces"
+    """Return the URL that traces are sent to.
+
+    Raises:
+        TurnwiseError: The variable that names it has no URL of HTTP.
+    """
+    name = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    url = os.environ.get(name)
+    if not url:
+        name = "OTEL_EXPORTER_OTLP_ENDPOINT"
+        base = os.environ.get(name) or "http://localhost:4318"
+        url = f"{base.removesuffix('/')}/v1/traces"
+    if not _is_http(url):
+        shown = show_url(os.environ[name])
+        raise TurnwiseError(f"{name}: '{shown}' is no URL such as http://collector:4318")
+    return url
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or an address in brackets that is none
+        return False
 
 
 def _export_spans() -> None:
@@ -193,6 +213,7 @@ def _export_spans() -> None:
             resource=resource.merge(OTELResourceDetector().detect()), shutdown_on_exit=False
         )
         if os.environ.get("OTEL_TRACES_EXPORTER") != "none":
+            trace_endpoint()  # the exporter would try a wrong one again and again, and log nothing
             provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     except (ValueError, OSError) as error:  # names the variable
         raise TurnwiseError(f"TURNWISE_TRACING: {error}") from None

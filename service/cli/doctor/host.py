@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from turnwise.models.cores import has_gpu, usable_cores
-from turnwise.models.errors import DataError
+from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.extras import install_line
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.cli.doctor import Finding
@@ -149,9 +149,9 @@ def _examine_journal(folder: Path, redact: str | None) -> Finding:
 def _examine_traces() -> Finding:
     try:
         url = urlsplit(trace_endpoint())
-        where = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
-    except ValueError as error:
-        return Finding("traces", "fail", str(error), "correct OTEL_EXPORTER_OTLP_ENDPOINT")
+    except TurnwiseError as error:
+        return Finding("traces", "fail", str(error), "correct the variable")
+    where = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
     try:
         socket.create_connection(where, _PATIENCE).close()
     except (OSError, UnicodeError) as error:  # of a name that cannot be one

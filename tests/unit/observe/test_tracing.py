@@ -124,6 +124,7 @@ def test_spans_are_sent_to_the_collector_of_the_variables_by_the_service_s_name(
     ("variables", "url"),
     [
         ({}, "http://localhost:4318/v1/traces"),
+        ({"ENDPOINT": "", "TRACES_ENDPOINT": ""}, "http://localhost:4318/v1/traces"),
         ({"ENDPOINT": "http://collector:1/"}, "http://collector:1/v1/traces"),
         ({"ENDPOINT": "http://a:1", "TRACES_ENDPOINT": "http://b:2/x"}, "http://b:2/x"),
     ],
@@ -143,6 +144,9 @@ def test_the_url_of_traces_is_that_of_the_variables(
         ("OTEL_TRACES_EXPORTER", "zipkin"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
         ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:port"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector/v1/traces"),
     ],
 )
 def test_a_variable_that_cannot_be_obeyed_is_named(

@@ -85,7 +85,7 @@ def test_the_collector_of_traces(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
         assert found(tracing=True)["traces"] == Finding("traces", "ok", f"sent to {url}/v1/traces")
     assert found(tracing=True)["traces"].grade == "warn"
-    for wrong, grade in (("http://a:b", "fail"), ("http://a..b:1", "warn")):
+    for wrong, grade in (("http://a:b", "fail"), ("a:4318", "fail"), ("http://a..b:1", "warn")):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", wrong)
         assert found(tracing=True)["traces"].grade == grade
 

@@ -23,7 +23,7 @@ def backup(
     from turnwise.service.cli.backup.work import back_up  # noqa: PLC0415 - loads the model
 
     manifest = asyncio.run(back_up(read_settings_of(redis_url), folder, typer.echo))
-    typer.echo(f"{len(manifest.pools)} pools and {len(manifest.aliases)} aliases are in {folder}")
+    typer.echo(f"saved {manifest.summary} in {folder}")
     if unsaved := manifest.unsaved:
         why = "; ".join(f"{name}: {reason}" for name, reason in unsaved.items())
         raise TurnwiseError(f"{len(unsaved)} pools or aliases could not be saved: {why}")
@@ -43,6 +43,6 @@ def restore(
     from turnwise.service.cli.backup.work import restore_all  # noqa: PLC0415 - loads the model
 
     manifest = asyncio.run(restore_all(read_settings_of(redis_url), folder, typer.echo))
-    typer.echo(f"{len(manifest.pools)} pools and {len(manifest.aliases)} aliases are restored")
+    typer.echo(f"restored {manifest.summary}")
     if unsaved := manifest.unsaved:
         typer.echo(f"the backup has no copy of {', '.join(unsaved)}", err=True)

@@ -83,6 +83,13 @@ class BackupManifest(BaseModel):
     unsaved: dict[str, str] = Field(default_factory=dict)
     """The pools and aliases that could not be saved, and why."""
 
+    @property
+    def summary(self) -> str:
+        """The numbers of its pools and aliases, such as "2 pools and 1 alias"."""
+        pools = "1 pool" if len(self.pools) == 1 else f"{len(self.pools)} pools"
+        aliases = "1 alias" if len(self.aliases) == 1 else f"{len(self.aliases)} aliases"
+        return f"{pools} and {aliases}"
+
 
 class BackupFolder:
     """A folder to which a backup is written; methods raise OSError if it cannot be written.

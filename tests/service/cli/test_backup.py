@@ -107,10 +107,10 @@ def test_an_empty_redis_gets_everything_back(
     done.set()
     editing.join()
     assert f"pool bar/default: version 1, {len(REPLIES)} candidates" in said
-    assert said.endswith(f"3 pools and 1 aliases are in {tmp_path / 'b'}\n")
+    assert said.endswith(f"saved 3 pools and 1 alias in {tmp_path / 'b'}\n")
     flush(live)
     eventually(lambda: live.metric("turnwise_missing_pools") == 4)
-    assert run("restore", tmp_path / "b").endswith("3 pools and 1 aliases are restored\n")
+    assert run("restore", tmp_path / "b").endswith("restored 3 pools and 1 alias\n")
     eventually(lambda: live.metric("turnwise_missing_pools") == 0)
     assert answers(live, "front") == before
     busy = live.post("/pools/busy/search", text="Hello", top_k=MOST_EDITS)["candidates"]
@@ -214,7 +214,7 @@ def test_pools_that_cannot_be_saved_are_named_and_the_others_are_saved(
         "shop/front: it is an alias of 'default', which is not saved; shop/lost: Redis lost" in said
     )
     flush(live)
-    assert "1 pools and 0 aliases are restored" in run("restore", tmp_path / "b")
+    assert "restored 1 pool and 0 aliases" in run("restore", tmp_path / "b")
     assert size(live) == 1
 
 

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import typer
 import uvicorn
@@ -39,8 +40,8 @@ _TURN = (
 _log = logging.getLogger("turnwise")
 
 
-def run(settings: Settings, *, encoder_only: bool = False) -> None:
-    """Serve until SIGTERM or Ctrl-C, then answer the requests in progress and stop.
+def run(settings: Settings, *, encoder_only: bool = False) -> NoReturn:
+    """Serve until SIGTERM or Ctrl-C, then answer the requests in progress and end the process.
 
     Args:
         settings: The settings.
@@ -55,7 +56,18 @@ def run(settings: Settings, *, encoder_only: bool = False) -> None:
     with _bind(settings.host, settings.port) as listener:
         uvloop.run(_serve(Server(app, settings, example), listener))
     end_tracing()
+    _end_process()
+
+
+def _end_process() -> NoReturn:
+    """End the process, in which every part is stopped.
+
+    A normal exit would free every object, which takes seconds on a busy machine, and would wait
+    for a thread that loads or converts a model.
+    """
     _log.info("stopped")
+    logging.shutdown()  # writes the last lines
+    os._exit(0)
 
 
 async def _serve(server: "Server", listener: socket.socket) -> None:
@@ -71,11 +83,7 @@ async def _serve(server: "Server", listener: socket.socket) -> None:
                 finally:
                     watching.cancel()
     except asyncio.CancelledError:
-        # Every part is stopped, except a thread that loads or converts the model. A normal exit
-        # would wait for it.
-        _log.info("stopped")
-        logging.shutdown()  # writes the last lines
-        os._exit(0)
+        _end_process()  # it may have been stopped while a model was loaded
 
 
 class Server(uvicorn.Server):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -156,6 +157,21 @@ def test_a_request_unfinished_at_the_end_of_the_drain_gets_503(start: Start) -> 
     assert '"urn:turnwise:problem:draining"' in answer
     assert process.ended() == 0
     assert not any("Exception" in event["message"] for event in process.events)
+
+
+def test_it_ends_soon_after_it_stopped_if_the_collector_of_traces_never_answers(
+    start: Start,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as collector:
+        endpoint = f"http://127.0.0.1:{collector.getsockname()[1]}"
+        process = start(TURNWISE_TRACING="true", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
+        url = process.until("^ready on")["url"]
+        assert httpx.get(f"{url}/livez").is_success
+        process.popen.terminate()
+        process.until("^stopped")
+        stopped = monotonic()
+        assert process.ended() == 0
+        assert monotonic() < stopped + 2.0
 
 
 def test_a_redis_that_rejects_writes_does_not_make_the_end_an_error(

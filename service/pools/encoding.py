@@ -1,6 +1,7 @@
 """Encodes candidates and their examples, in the bulk lane of the encoder queue."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -99,6 +100,19 @@ class RunningQueries:
         return np.stack(summed)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownVectors:
+    """Vectors (d,) that need not be computed again, by text; newly encoded ones are added.
+
+    Attributes:
+        candidates: Those of the texts of candidates.
+        examples: Those of examples, which are encoded in another role.
+    """
+
+    candidates: dict[str, Float16] = field(default_factory=dict)
+    examples: dict[str, Float16] = field(default_factory=dict)
+
+
 def draw_contexts(texts: Sequence[str]) -> list[list[str]]:
     """Return contexts of texts drawn at random; equal texts give equal contexts."""
     drawn = np.random.default_rng(0).integers(len(texts), size=(_CONTEXTS, _UTTERANCES))
@@ -146,7 +160,7 @@ async def encode_unknown(
     encoder: PoolEncoder,
     workers: Workers,
     texts: Sequence[str],
-    known: dict[str, Float16],
+    known: KnownVectors,
     progress: EncodingProgress | None = None,
     *,
     kind: Kind = "candidates",
@@ -157,23 +171,24 @@ async def encode_unknown(
         encoder: Encodes the texts that are not known.
         workers: Threads in which the vectors are assembled.
         texts: Texts, which may repeat.
-        known: Vectors (d,) by text; newly encoded ones are added.
+        known: Vectors that need not be computed; newly encoded ones are added.
         progress: Called with (texts encoded, texts to encode).
-        kind: What the texts are. An example is encoded in another role than a candidate.
+        kind: What the texts are.
     """
-    unknown = await workers.edit(
-        lambda: [text for text in dict.fromkeys(texts) if text not in known]
-    )
+    by_text = known.candidates if kind == "candidates" else known.examples
     encode = encoder.candidates if kind == "candidates" else encoder.examples
+    unknown = await workers.edit(
+        lambda: [text for text in dict.fromkeys(texts) if text not in by_text]
+    )
     encoded = await _encode_slices(encode, encoder.dimension, unknown, progress)
 
     def assemble() -> Float16:
-        known.update(zip(unknown, encoded, strict=True))
+        by_text.update(zip(unknown, encoded, strict=True))
         if len(unknown) == len(texts):
             return encoded
         vectors = np.empty((len(texts), encoder.dimension), np.float16)
         for index, text in enumerate(texts):
-            vectors[index] = known[text]
+            vectors[index] = by_text[text]
         return vectors
 
     return await workers.edit(assemble)

@@ -12,11 +12,10 @@ from typing import NamedTuple
 from turnwise.service.errors import PoolFull, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.encoding import EncodingProgress, encode_unknown
+from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_unknown
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples, Size
-from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.free_memory import Admission, Memory
 from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.upkeep import build_index, fold, log_is_long, needs_index
@@ -200,7 +199,7 @@ class LocalPool(Pool):
         def plan(contents: Contents) -> Plan:
             return Plan(_select_changed(contents, _keep_learned(contents, candidates)), [])
 
-        edited = await self._edit(plan, {}, {}, progress)
+        edited = await self._edit(plan, KnownVectors(), progress)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def revise(self, revise: Revise, ids: Sequence[str] | None = None) -> Edited:
@@ -211,7 +210,7 @@ class LocalPool(Pool):
             revised = [revise(candidate) for candidate in found if candidate]
             return Plan(_select_changed(contents, revised), [])
 
-        return await self._edit(plan, {}, {})
+        return await self._edit(plan, KnownVectors())
 
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove candidates in one version, or change nothing."""
@@ -223,35 +222,30 @@ class LocalPool(Pool):
             removed = [id for id in wanted if id in contents]  # noqa: A001 - the field's name
             return Plan([], removed)
 
-        edited = await self._edit(plan, {}, {})
+        edited = await self._edit(plan, KnownVectors())
         return Removed(edited.version, len(removed), len(wanted) - len(removed), edited.size)
 
     async def replace(self, batches: AsyncIterable[CandidateBatch]) -> Edited:
         """Replace all candidates in one version, or change nothing."""
         candidates: list[Candidate] = []
-        vectors: dict[str, Float16] = {}
-        example_vectors: dict[str, Float16] = {}
+        known = KnownVectors()
         async for batch in batches:
             candidates += batch.candidates
             texts = (candidate.text for candidate in batch.candidates)
-            vectors.update(zip(texts, batch.vectors, strict=True))
+            known.candidates.update(zip(texts, batch.vectors, strict=True))
             said = (text for candidate in batch.candidates for text in candidate.all_examples)
-            example_vectors.update(zip(said, batch.examples, strict=True))
+            known.examples.update(zip(said, batch.examples, strict=True))
         wanted = {candidate.id for candidate in candidates}
 
         def plan(contents: Contents) -> Plan:
             removed = [c.id for c in contents.candidates() if c.id not in wanted]
             return Plan(_select_changed(contents, _keep_learned(contents, candidates)), removed)
 
-        edited = await self._edit(plan, vectors, example_vectors)
+        edited = await self._edit(plan, known)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def _edit(
-        self,
-        plan: MakePlan,
-        vectors: dict[str, Float16],
-        example_vectors: dict[str, Float16],
-        progress: EncodingProgress | None = None,
+        self, plan: MakePlan, known: KnownVectors, progress: EncodingProgress | None = None
     ) -> Edited:
         """Apply a plan in one new version; call it again if another edit was committed first."""
         staged: tuple[Edit, Entry] | None = None
@@ -279,11 +273,7 @@ class LocalPool(Pool):
                     await self.records.discard(self.key, staged[1].chunks)
                 admitted.close()
                 admitted.enter_context(self._admit_upload(planned.candidates))
-                examples = await self._encode_examples(
-                    planned.candidates, example_vectors, progress
-                )
-                rows = await self._encode(planned.candidates, vectors, progress)
-                edit = Edit(planned.candidates, rows, planned.removed, examples)
+                edit = await self._encode(planned, known, progress)
                 staged = edit, await self.records.stage(self.key, edit)
 
     async def move_to(self, engine: CandidateStore) -> None:
@@ -451,41 +441,28 @@ class LocalPool(Pool):
             await self._check_growth(self.key.namespace, growth)
 
     async def _encode(
-        self,
-        candidates: Sequence[Candidate],
-        vectors: dict[str, Float16],
-        progress: EncodingProgress | None,
-    ) -> Float16:
+        self, planned: Plan, known: KnownVectors, progress: EncodingProgress | None
+    ) -> Edit:
+        """Return a planned edit with its vectors; those of texts in the pool are not encoded."""
         contents = self.contents
+        candidates = planned.candidates
         texts = [candidate.text for candidate in candidates]
 
-        def look_up() -> None:
-            vectors.update(contents.find_vectors({text for text in texts if text not in vectors}))
-
-        await self._workers.edit(look_up)
-        return await encode_unknown(self.encoder, self._workers, texts, vectors, progress)
-
-    async def _encode_examples(
-        self,
-        candidates: Sequence[Candidate],
-        vectors: dict[str, Float16],
-        progress: EncodingProgress | None,
-    ) -> Examples | None:
-        contents = self.contents
-
         def look_up() -> list[str]:
-            texts = [text for candidate in candidates for text in candidate.all_examples]
-            unknown = {text for text in texts if text not in vectors}
-            vectors.update(contents.find_example_vectors(unknown))
-            return texts
+            unknown = {text for text in texts if text not in known.candidates}
+            known.candidates.update(contents.find_vectors(unknown))
+            said = [text for candidate in candidates for text in candidate.all_examples]
+            unknown = {text for text in said if text not in known.examples}
+            known.examples.update(contents.find_example_vectors(unknown))
+            return said
 
-        texts = await self._workers.edit(look_up)
-        if not texts:
-            return None
-        encoded = await encode_unknown(
-            self.encoder, self._workers, texts, vectors, progress, kind="examples"
-        )
-        return await self._workers.edit(lambda: Examples.of(candidates, encoded))
+        encode = partial(encode_unknown, self.encoder, self._workers)
+        examples = None
+        if said := await self._workers.edit(look_up):
+            example_vectors = await encode(said, known, progress, kind="examples")
+            examples = await self._workers.edit(lambda: Examples.of(candidates, example_vectors))
+        vectors = await encode(texts, known, progress)
+        return Edit(candidates, vectors, planned.removed, examples)
 
     def _report_reading(self, progress: float) -> None:
         if self.state != "ready":

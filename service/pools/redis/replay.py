@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from turnwise.service.errors import PoolNotReady
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.encoding import Kind, PoolEncoder, encode_unknown
+from turnwise.service.pools.encoding import Kind, KnownVectors, PoolEncoder, encode_unknown
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
@@ -28,6 +28,7 @@ from turnwise.service.pools.redis.values import (
     unpack_chunk,
     unpack_vectors,
 )
+from turnwise.service.pools.view import CandidateBatch
 
 _READ_AHEAD = 4
 """Chunks that are read at once."""
@@ -45,14 +46,6 @@ class _Read(NamedTuple):
     examples: Float16 | None
 
 
-@dataclass(slots=True)
-class _Encoded:
-    """Vectors (d,) by text that were encoded since a read began."""
-
-    candidates: dict[str, Float16] = field(default_factory=dict)
-    examples: dict[str, Float16] = field(default_factory=dict)
-
-
 class _EditInParts:
     """The edit of an entry, which is put together from its chunks."""
 
@@ -63,14 +56,14 @@ class _EditInParts:
         self._examples = np.empty((entry.examples, dimension), np.float16)
         self._examples_end = 0
 
-    def add(self, candidates: Sequence[Candidate], vectors: Float16, examples: Float16) -> None:
-        """Append n candidates, their vectors (n, d), and those of their examples (m, d)."""
+    def add(self, batch: CandidateBatch) -> None:
+        """Append the candidates of a chunk."""
         start = len(self._candidates)
-        self._vectors[start : start + len(candidates)] = vectors
-        self._candidates += candidates
+        self._candidates += batch.candidates
+        self._vectors[start : len(self._candidates)] = batch.vectors
         start = self._examples_end
-        self._examples_end += len(examples)
-        self._examples[start : self._examples_end] = examples
+        self._examples_end += len(batch.examples)
+        self._examples[start : self._examples_end] = batch.examples
 
     def join(self) -> Edit:
         """Return the edit."""
@@ -106,7 +99,7 @@ class Replay:
             PoolNotReady: Redis lost a part of it.
         """
         # Kept between attempts: while a large pool is encoded, it may be folded several times.
-        encoded = _Encoded()
+        encoded = KnownVectors()
         failed: int | None = None
         while True:
             log = await self.records.read(self.key, has)
@@ -127,7 +120,7 @@ class Replay:
                     yield log, edits
                     return
 
-    async def _read_edits(self, log: Log, encoded: _Encoded, memory: Admission) -> list[Edit]:
+    async def _read_edits(self, log: Log, encoded: KnownVectors, memory: Admission) -> list[Edit]:
         if not log.whole:
             raise ChunkGone
         edits = [_EditInParts(entry, self.encoder.dimension) for entry in log.entries]
@@ -135,20 +128,21 @@ class Replay:
         for start in range(0, len(chunks), _READ_AHEAD):
             some = chunks[start : start + _READ_AHEAD]
             read = await asyncio.gather(*(self._read(name, memory) for _, name in some))
-            for (index, name), (candidates, vectors, examples) in zip(some, read, strict=True):
-                if vectors is None:
-                    texts = [candidate.text for candidate in candidates]
-                    vectors = await self._encode(  # noqa: PLW2901
-                        name, texts, encoded.candidates, "candidates"
-                    )
-                if examples is None:
-                    texts = [text for candidate in candidates for text in candidate.all_examples]
-                    examples = await self._encode(  # noqa: PLW2901
-                        name, texts, encoded.examples, "examples"
-                    )
-                edits[index].add(candidates, vectors, examples)
+            for (index, name), chunk in zip(some, read, strict=True):
+                edits[index].add(await self._complete(name, chunk, encoded))
             self.on_progress((start + len(some)) / len(chunks))
         return await self.workers.edit(lambda: [edit.join() for edit in edits])
+
+    async def _complete(self, name: str, chunk: _Read, encoded: KnownVectors) -> CandidateBatch:
+        """Return a chunk with its vectors, and encode those that it lacks."""
+        candidates, vectors, examples = chunk
+        if vectors is None:
+            texts = [candidate.text for candidate in candidates]
+            vectors = await self._encode(name, texts, encoded, "candidates")
+        if examples is None:
+            texts = [text for candidate in candidates for text in candidate.all_examples]
+            examples = await self._encode(name, texts, encoded, "examples")
+        return CandidateBatch(candidates, vectors, examples)
 
     async def _read(self, name: str, memory: Admission) -> _Read:
         dimension = self.encoder.dimension
@@ -169,7 +163,7 @@ class Replay:
         return read
 
     async def _encode(
-        self, name: str, texts: Sequence[str], encoded: dict[str, Float16], kind: Kind
+        self, name: str, texts: Sequence[str], encoded: KnownVectors, kind: Kind
     ) -> Float16:
         self.on_encoding()
         vectors = await encode_unknown(self.encoder, self.workers, texts, encoded, kind=kind)

@@ -8,7 +8,6 @@ the replica fills a new collection; then one command in Redis points the pool at
 import asyncio
 import math
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Awaitable,
@@ -18,23 +17,14 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from time import monotonic
-from typing import NamedTuple
 
-import numpy as np
-
-from turnwise.models.arrays import Float32
-from turnwise.models.confidence import Spread
-from turnwise.models.texts import fold_text
-from turnwise.service.errors import CandidateNotFound, Conflict, PoolNotReady
+from turnwise.service.errors import Conflict, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.encoding import EncodingProgress, encode_unknown
-from turnwise.service.pools.filter import Filter
-from turnwise.service.pools.memory.flat import FlatIndex, Float16
-from turnwise.service.pools.memory.segment import Hit, Match, Segment
+from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_unknown
+from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.workers import Work, Workers
 from turnwise.service.pools.pool import Backend, Pool, Revise
 from turnwise.service.pools.redis.values import (
@@ -46,71 +36,29 @@ from turnwise.service.pools.redis.values import (
     not_found,
 )
 from turnwise.service.pools.stores import CandidateStore, Stored
-from turnwise.service.pools.stores.facets import HAVING_GROUP, having_texts
+from turnwise.service.pools.stores.facets import HAVING_GROUP
 from turnwise.service.pools.stores.new_collection import filled_collection
-from turnwise.service.pools.stores.rows import example_rows, name_examples, remove, write
+from turnwise.service.pools.stores.recall import RECALL, choose_width, find_least_scores
+from turnwise.service.pools.stores.remote_view import WIDTH, RemoteView
+from turnwise.service.pools.stores.rows import (
+    example_rows,
+    fetch_rows,
+    name_examples,
+    remove,
+    write,
+)
+from turnwise.service.pools.stores.sample import Sample, SampledExamples, draw_sample
 from turnwise.service.pools.stores.store import SCANNED
 from turnwise.service.pools.view import CandidateBatch
-from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
 
-WIDTH = 256
-"""Candidates that the index looks at in a search until its recall was measured."""
-_WIDTHS = (64, 128, 256, 512, 1024)
-_RECALL = 0.99
-"""Recall at which the narrowest width is chosen."""
-_TOP = 10
 FEWEST = 1000
 """Size from which the recall is measured."""
 _MEASURE_SECONDS = 600.0
 """Delay before the recall is measured again: an engine builds its index in the background."""
-_ROUNDING = 1e-4
 LAG_SECONDS = 3.0
 """Time until other replicas see that a pool has another collection, and until searches of a store
 see an edit."""
-_SAMPLE = 2000
-"""Rows that a replica draws of a collection: a standard deviation of their scores is within 2 %."""
-_MOST_WORDINGS = 100
-"""Candidates among which `groups_of` looks for the groups of texts."""
-
-
-class Sample(NamedTuple):
-    """A sample of the rows of a collection.
-
-    Attributes:
-        collection: Name of the collection.
-        size: Number of its rows when they were drawn.
-        rows: The rows that were drawn.
-    """
-
-    collection: str
-    size: int
-    rows: Segment
-
-    def stands_for(self, collection: str, size: int) -> bool:
-        """Return whether it still represents a collection, which has this size now."""
-        return self.collection == collection and self.size / 2 <= size <= self.size * 2
-
-    def spread(self, query: Float32, size: int, where: Filter | None) -> Spread:
-        """Return the scores of a query (d,) over the rows of a collection that a filter matches."""
-        if where:
-            matching = int(np.bitwise_count(self.rows.match(where)).sum())
-            size = round(size * matching / max(1, len(self.rows.candidates)))
-        return self.rows.moments.spread(query, max(2, size))
-
-
-class Examples(NamedTuple):
-    """The examples and groups of a pool in a store, as a replica last counted them.
-
-    Attributes:
-        sample: Some of the examples.
-        size: Number of all examples.
-        has_groups: Whether any candidate has a group.
-    """
-
-    sample: Sample
-    size: int
-    has_groups: bool
 
 
 class RemotePool(Pool):
@@ -132,7 +80,7 @@ class RemotePool(Pool):
         self._workers = workers
         self._known: StoredPool | None = None
         self._sample: Sample | None = None
-        self._examples: Examples | None = None
+        self._examples: SampledExamples | None = None
         """None for a collection that was made before there were examples."""
         self._measured_at = -math.inf
 
@@ -160,7 +108,7 @@ class RemotePool(Pool):
             raise PoolNotReady(f"pool '{self.key.name}' is {why}")
         return self._known
 
-    def view(self) -> "RemoteView":
+    def view(self) -> RemoteView:
         """Return the newest version that is known to be acknowledged."""
         known = self.known
         sample = self._sample
@@ -233,11 +181,10 @@ class RemotePool(Pool):
         examples = name_examples(known.collection.name)
         before = example_rows(has[each.id].candidate for each in changed if each.id in has)
         after = {row.id for row in example_rows(changed)}
-        kept = await self._fetch(examples, [row.id for row in before if row.id in after])
-        vectors = _vectors_by_text(has)
-        example_vectors = _vectors_by_text(kept)
+        kept = await fetch_rows(self.store, examples, [row.id for row in before if row.id in after])
+        vectors = KnownVectors(_vectors_by_text(has), _vectors_by_text(kept))
         for start in range(0, len(changed), SCANNED):
-            batch = await self._encode(changed[start : start + SCANNED], vectors, example_vectors)
+            batch = await self._encode(changed[start : start + SCANNED], vectors)
             await write(self.store, known.collection.name, batch)
             if progress:
                 progress(start + len(batch.candidates), len(changed))
@@ -245,22 +192,13 @@ class RemotePool(Pool):
         version, size = await self._count_edit(known)
         return Edited(version, len(changed), len(candidates) - len(changed), size)
 
-    async def _encode(
-        self,
-        candidates: Sequence[Candidate],
-        vectors: dict[str, Float16],
-        example_vectors: dict[str, Float16],
-    ) -> CandidateBatch:
+    async def _encode(self, candidates: Sequence[Candidate], known: KnownVectors) -> CandidateBatch:
         """Return candidates with their vectors; those of known texts are not encoded again."""
         texts = [candidate.text for candidate in candidates]
         said = [text for candidate in candidates for text in candidate.all_examples]
-        return CandidateBatch(
-            candidates,
-            await encode_unknown(self.encoder, self._workers, texts, vectors),
-            await encode_unknown(
-                self.encoder, self._workers, said, example_vectors, kind="examples"
-            ),
-        )
+        vectors = await encode_unknown(self.encoder, self._workers, texts, known)
+        examples = await encode_unknown(self.encoder, self._workers, said, known, kind="examples")
+        return CandidateBatch(candidates, vectors, examples)
 
     async def revise(self, revise: Revise, ids: Sequence[str] | None = None) -> Edited:
         """Write the candidates that a function changes, batch by batch, and count one edit."""
@@ -269,7 +207,7 @@ class RemotePool(Pool):
             async for batch in self.view().scan():
                 changed += _revise(revise, batch.candidates)
         else:
-            has = await self._fetch(self.known.collection.name, ids)
+            has = await fetch_rows(self.store, self.known.collection.name, ids)
             changed += _revise(revise, [stored.candidate for stored in has.values()])
         return await self._write(changed, keeps_learned=False)
 
@@ -277,7 +215,7 @@ class RemotePool(Pool):
         """Remove the candidates, and count one edit."""
         known = self.known
         wanted = list(dict.fromkeys(ids))
-        has = await self._fetch(known.collection.name, wanted)
+        has = await fetch_rows(self.store, known.collection.name, wanted)
         gone = [stored.candidate for stored in has.values()]
         if not gone:
             return Removed(known.position.version, 0, len(wanted), known.size)
@@ -331,22 +269,11 @@ class RemotePool(Pool):
         self._measured_at = monotonic()
         texts = [candidate.text for candidate in sample.candidates]
         queries = await self.encoder.sample_queries(texts)
-        exact = np.full((len(queries), _TOP), -np.inf, np.float32)  # scores, best last
-        async for stored in self.store.scan(known.collection.name):
-            scores = queries @ _batch(stored).vectors.astype(np.float32).T
-            exact = np.sort(np.hstack([exact, scores]))[:, -_TOP:]
+        name = known.collection.name
+        least = await find_least_scores(self.store, name, queries)
         await asyncio.sleep(LAG_SECONDS)  # searches see the last edits
-        found: dict[int, float] = {}
-        for width in _WIDTHS:
-            hits = [
-                await self.store.search(known.collection.name, query, _TOP, width, None)
-                for query in queries
-            ]
-            found[width] = _recall(queries, exact[:, 0], hits)
-            if found[width] >= _RECALL:
-                break
-        width = max(found, key=lambda width: (found[width], -width))
-        measured = replace(known.collection, width=width, recall=found[width], measured=known.size)
+        width, recall = await choose_width(self.store, name, queries, least)
+        measured = replace(known.collection, width=width, recall=recall, measured=known.size)
         await self.records.note_recall(self.key, measured)
         await self._count_change()
         await self.refresh()
@@ -358,7 +285,7 @@ class RemotePool(Pool):
         if self.state != "ready" or known is None or known.size < FEWEST:
             return False
         collection = known.collection
-        good = (collection.recall or 0.0) >= _RECALL and known.size <= 2 * collection.measured
+        good = (collection.recall or 0.0) >= RECALL and known.size <= 2 * collection.measured
         return not good and monotonic() - self._measured_at > _MEASURE_SECONDS
 
     async def _read_new(self) -> None:
@@ -387,9 +314,9 @@ class RemotePool(Pool):
         name = known.collection.name
         if self._sample and self._sample.stands_for(name, known.size):
             return self._sample
-        return await self._draw(name, known.size)
+        return await draw_sample(self.store, name, known.size, self.encoder.dimension)
 
-    async def _read_examples(self, known: StoredPool) -> Examples | None:
+    async def _read_examples(self, known: StoredPool) -> SampledExamples | None:
         """Count the examples, and draw a sample of them; None if there is no collection of them."""
         examples = self._examples
         if self._known and self._known.position == known.position:
@@ -404,32 +331,13 @@ class RemotePool(Pool):
         if examples and examples.sample.stands_for(name, count):
             sample = examples.sample
         else:
-            sample = await self._draw(name, count)
-        return Examples(sample, count, with_group > 0)
-
-    async def _draw(self, collection: str, size: int) -> Sample:
-        drawn: list[Stored] = []
-        if size:
-            async with aclosing(self.store.scan(collection)) as batches:
-                async for batch in batches:
-                    drawn += batch
-                    if len(drawn) >= _SAMPLE:
-                        break
-        sample = _batch(drawn, self.encoder.dimension)
-        rows = Segment(tuple(sample.candidates), FlatIndex(sample.vectors))
-        return Sample(collection, size, rows)
+            sample = await draw_sample(self.store, name, count, self.encoder.dimension)
+        return SampledExamples(sample, count, with_group > 0)
 
     async def _find(self, known: StoredPool, candidates: Sequence[Candidate]) -> dict[str, Stored]:
         """Return those of some candidates that the pool has; an empty pool needs no call."""
         ids = [candidate.id for candidate in candidates] if known.size else []
-        return await self._fetch(known.collection.name, ids)
-
-    async def _fetch(self, collection: str, ids: Sequence[str]) -> dict[str, Stored]:
-        """Return those of some rows that a collection has."""
-        has: dict[str, Stored] = {}
-        for start in range(0, len(ids), SCANNED):
-            has |= await self.store.fetch(collection, ids[start : start + SCANNED])
-        return has
+        return await fetch_rows(self.store, known.collection.name, ids)
 
     def _check_examples(self, candidates: Iterable[Candidate]) -> None:
         """Raise Conflict if candidates have what the collection of the pool cannot hold."""
@@ -455,194 +363,10 @@ class RemotePool(Pool):
         return version, size
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteView:
-    """A pool in a candidate store, as one request searches it."""
-
-    name: str
-    version: int
-    encoder_name: EncoderName
-    settings: PoolSettings
-    size: int
-    collection: Collection
-    store: CandidateStore
-    sample: Sample
-    examples: Examples | None
-    """None for a collection that was made before there were examples."""
-    metrics: Metrics
-    found: dict[str, Stored] = field(default_factory=dict)
-    """The candidates that were found, and the rows of examples, by id."""
-
-    @property
-    def dimension(self) -> int:
-        """Length d of a vector."""
-        return self.sample.rows.index.dimension
-
-    async def search(self, query: Float32, top_k: int, where: Filter | None = None) -> list[Hit]:
-        """Ask the store for more, as long as the filter leaves out some of what it finds."""
-        kept: list[Stored] = []
-        with self.metrics.stage("search"):
-            async with aclosing(self._search(self.collection.name, query, top_k, where)) as found:
-                async for kept in found:
-                    if len(kept) >= top_k:
-                        break
-        self._remember(kept)
-        return _hits(query, kept)[:top_k]
-
-    async def _search(
-        self, collection: str, query: Float32, k: int, where: Filter | None
-    ) -> AsyncGenerator[list[Stored]]:
-        """Yield the best rows that a filter matches, more each time, until there are no more."""
-        if query.shape != (self.dimension,) or not np.isfinite(query).all():
-            raise ValueError("the query is not a finite vector of the pool's dimension")
-        width = self.collection.width or WIDTH
-        condition = where.condition if where else None
-        while True:
-            k = min(k, self.store.deepest)
-            stored = await self.store.search(collection, query, k, max(width, k), condition)
-            yield [s for s in stored if not where or where.matches(s.candidate.metadata)]
-            if len(stored) < k or k == self.store.deepest:
-                return
-            k *= 4
-
-    async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
-        """Return the scores, as the sample of the pool says."""
-        return self.sample.spread(query, self.size, where)
-
-    @property
-    def has_examples(self) -> bool:
-        """Whether any candidate has examples."""
-        return self.examples is not None and self.examples.size > 0
-
-    async def search_examples(
-        self, said: Float32, top_k: int, where: Filter | None = None
-    ) -> list[Hit]:
-        """Ask the store for more, as long as it finds several examples of one candidate."""
-        if self.examples is None:
-            return []
-        hits: list[Hit] = []
-        collection = self.examples.sample.collection
-        with self.metrics.stage("search"):
-            async with aclosing(self._search(collection, said, 2 * top_k, where)) as found:
-                async for rows in found:
-                    hits = await self._hits_of(said, rows)
-                    if len(hits) >= top_k:
-                        break
-        return hits[:top_k]
-
-    async def _hits_of(self, said: Float32, rows: Sequence[Stored]) -> list[Hit]:
-        """Return the candidates of rows of examples by their best row, best first."""
-        self._remember(rows)
-        await self._look_up(self.collection.name, [row.candidate.group or "" for row in rows])
-        hits: dict[str, Hit] = {}
-        for row, score, _ in _hits(said, rows):
-            candidate = self.found[row.group].candidate if row.group in self.found else None
-            if candidate and row.text in candidate.all_examples:
-                hits.setdefault(candidate.id, Hit(candidate, score, Match(score, row.text)))
-        return _best_first(hits.values())
-
-    async def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
-        """Return the best example of each of k candidates, those not found from the store."""
-        if self.examples is None:
-            return [None] * len(ids)
-        await self._look_up(self.collection.name, ids)
-        candidates = [self.found[each].candidate for each in ids if each in self.found]
-        await self._look_up(
-            self.examples.sample.collection, [row.id for row in example_rows(candidates)]
-        )
-        return [self._best_example(said, each) for each in ids]
-
-    def _best_example(self, said: Float32, id: str) -> Match | None:  # noqa: A002 - the field's name
-        if id not in self.found:
-            return None
-        rows = example_rows([self.found[id].candidate])
-        hits = _hits(said, [self.found[row.id] for row in rows if row.id in self.found])
-        return Match(hits[0].score, hits[0].candidate.text) if hits else None
-
-    async def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
-        """Return the cosines, as the sample of the examples says."""
-        assert self.examples  # noqa: S101 - the pool has examples
-        return self.examples.sample.spread(said, self.examples.size, where)
-
-    async def groups_of(self, texts: Iterable[str]) -> frozenset[str]:
-        """Return the groups of the candidates with these texts, as `fold_text` gives them."""
-        wanted = frozenset(texts)
-        if not wanted or self.examples is None or not self.examples.has_groups:
-            return frozenset()
-        found = await self.store.search(
-            self.collection.name,
-            np.ones(self.dimension, np.float32),  # any vector will do: the condition leaves few
-            _MOST_WORDINGS,
-            _MOST_WORDINGS,
-            having_texts(wanted),
-        )
-        candidates = [stored.candidate for stored in found]
-        return frozenset(c.group for c in candidates if c.group and fold_text(c.text) in wanted)
-
-    async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
-        """Return k candidates by their ids, as searches see them."""
-        await self._look_up(self.collection.name, ids)
-        return [self.found[each].candidate if each in self.found else None for each in ids]
-
-    async def vectors(self, ids: Sequence[str]) -> Float32:
-        """Return the vectors (k, d) of k candidates, those that were not found from the store."""
-        await self._look_up(self.collection.name, ids, newest=True)
-        for each in ids:
-            if each not in self.found:
-                raise CandidateNotFound(f"the pool has no candidate '{each}'")
-        rows = np.array([self.found[each].vector for each in ids], np.float32)
-        return rows.reshape(len(ids), self.dimension)
-
-    async def scan(self) -> AsyncIterator[CandidateBatch]:
-        """Yield all candidates with their vectors in batches. The first batch is empty."""
-        yield _batch([], self.dimension)
-        async for stored in self.store.scan(self.collection.name):
-            batch = _batch(stored)
-            rows = [row.id for row in example_rows(batch.candidates)]
-            if self.examples is None or not rows:
-                yield batch
-                continue
-            found = await self.store.fetch(self.examples.sample.collection, rows)
-            if not found.keys() >= {*rows}:
-                raise Conflict(f"pool '{self.name}' was edited while it was read; try again")
-            yield batch._replace(examples=np.stack([found[each].vector for each in rows]))
-
-    def _remember(self, stored: Iterable[Stored]) -> None:
-        self.found.update({each.candidate.id: each for each in stored})
-
-    async def _look_up(self, collection: str, ids: Iterable[str], *, newest: bool = False) -> None:
-        """Fetch the rows that were not found yet."""
-        missing = [each for each in dict.fromkeys(ids) if each not in self.found]
-        if missing:
-            fetched = await self.store.fetch(collection, missing, newest=newest)
-            self._remember(fetched.values())
-
-
 def _revise(revise: Revise, candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the candidates that a function changes, as it changes them."""
     pairs = [(candidate, revise(candidate)) for candidate in candidates]
     return [revised for candidate, revised in pairs if revised != candidate]
-
-
-def _batch(stored: Sequence[Stored], dimension: int = 0) -> CandidateBatch:
-    if not stored:
-        nothing = np.empty((0, dimension), np.float16)
-        return CandidateBatch([], nothing, nothing)
-    vectors = np.stack([one.vector for one in stored])
-    return CandidateBatch([one.candidate for one in stored], vectors, vectors[:0])
-
-
-def _hits(query: Float32, stored: Sequence[Stored]) -> list[Hit]:
-    if not stored:
-        return []
-    batch = _batch(stored)
-    scores = batch.vectors.astype(np.float64) @ query.astype(np.float64)
-    hits = map(Hit, batch.candidates, scores.astype(np.float32).tolist())
-    return _best_first(hits)
-
-
-def _best_first(hits: Iterable[Hit]) -> list[Hit]:
-    return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))
 
 
 def _vectors_by_text(stored: Mapping[str, Stored]) -> dict[str, Float16]:
@@ -658,18 +382,3 @@ def _keep_learned(has: Mapping[str, Stored], candidates: Sequence[Candidate]) ->
 def _select_changed(has: Mapping[str, Stored], candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates that a pool lacks, or has otherwise."""
     return [c for c in candidates if c.id not in has or has[c.id].candidate != c]
-
-
-def _recall(queries: Float32, least: Float32, found: Sequence[Sequence[Stored]]) -> float:
-    """Return the share of the exact top candidates that were found.
-
-    Args:
-        queries: (m, d).
-        least: (m,) the lowest score of the exact top candidates of each query.
-        found: What was found for each query.
-    """
-    shares = [
-        np.count_nonzero(_batch(stored, len(query)).vectors @ query >= score - _ROUNDING) / _TOP
-        for query, score, stored in zip(queries, least, found, strict=True)
-    ]
-    return float(np.mean(shares))

@@ -14,9 +14,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from turnwise.service.pools.candidate import Candidate, Learned
 from turnwise.service.pools.memory.flat import Float16
-from turnwise.service.pools.stores.store import SCANNED, CandidateStore
+from turnwise.service.pools.stores.store import SCANNED, CandidateStore, Stored
 from turnwise.service.pools.view import CandidateBatch
 
 
@@ -61,6 +63,25 @@ def example_row(candidate: Candidate, example: str) -> Candidate:
 def example_rows(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the row of each example of some candidates, as `CandidateBatch` orders them."""
     return [example_row(each, example) for each in candidates for example in each.all_examples]
+
+
+def to_batch(stored: Sequence[Stored], dimension: int = 0) -> CandidateBatch:
+    """Return candidates with the vectors of their texts; of none, these are (0, `dimension`)."""
+    if not stored:
+        nothing = np.empty((0, dimension), np.float16)
+        return CandidateBatch([], nothing, nothing)
+    vectors = np.stack([one.vector for one in stored])
+    return CandidateBatch([one.candidate for one in stored], vectors, vectors[:0])
+
+
+async def fetch_rows(
+    store: CandidateStore, collection: str, ids: Sequence[str]
+) -> dict[str, Stored]:
+    """Return those of any number of rows that a collection has, by id."""
+    has: dict[str, Stored] = {}
+    for start in range(0, len(ids), SCANNED):
+        has |= await store.fetch(collection, ids[start : start + SCANNED])
+    return has
 
 
 async def write(store: CandidateStore, collection: str, batch: CandidateBatch) -> None:

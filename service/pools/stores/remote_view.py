@@ -1,0 +1,206 @@
+"""`RemoteView`: a pool in a candidate store, as one request searches it."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Spread
+from turnwise.models.texts import fold_text
+from turnwise.service.errors import CandidateNotFound, Conflict
+from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.memory.segment import Hit, Match
+from turnwise.service.pools.redis.values import Collection
+from turnwise.service.pools.stores.facets import having_texts
+from turnwise.service.pools.stores.rows import example_rows, to_batch
+from turnwise.service.pools.stores.sample import Sample, SampledExamples
+from turnwise.service.pools.stores.store import CandidateStore, Stored
+from turnwise.service.pools.view import CandidateBatch
+from turnwise.service.wire.fields import EncoderName
+from turnwise.service.wire.pools import PoolSettings
+
+WIDTH = 256
+"""Candidates that the index looks at in a search until its recall was measured."""
+_MOST_WORDINGS = 100
+"""Candidates among which `groups_of` looks for the groups of texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteView:
+    """A pool in a candidate store, as one request searches it."""
+
+    name: str
+    version: int
+    encoder_name: EncoderName
+    settings: PoolSettings
+    size: int
+    collection: Collection
+    store: CandidateStore
+    sample: Sample
+    examples: SampledExamples | None
+    """None for a collection that was made before there were examples."""
+    metrics: Metrics
+    found: dict[str, Stored] = field(default_factory=dict)
+    """The candidates that were found, and the rows of examples, by id."""
+
+    @property
+    def dimension(self) -> int:
+        """Length d of a vector."""
+        return self.sample.rows.index.dimension
+
+    async def search(self, query: Float32, top_k: int, where: Filter | None = None) -> list[Hit]:
+        """Ask the store for more, as long as the filter leaves out some of what it finds."""
+        kept: list[Stored] = []
+        with self.metrics.stage("search"):
+            async with aclosing(self._search(self.collection.name, query, top_k, where)) as found:
+                async for kept in found:
+                    if len(kept) >= top_k:
+                        break
+        self._remember(kept)
+        return _score_rows(query, kept)[:top_k]
+
+    async def _search(
+        self, collection: str, query: Float32, k: int, where: Filter | None
+    ) -> AsyncGenerator[list[Stored]]:
+        """Yield the best rows that a filter matches, more each time, until there are no more."""
+        if query.shape != (self.dimension,) or not np.isfinite(query).all():
+            raise ValueError("the query is not a finite vector of the pool's dimension")
+        width = self.collection.width or WIDTH
+        condition = where.condition if where else None
+        while True:
+            k = min(k, self.store.deepest)
+            stored = await self.store.search(collection, query, k, max(width, k), condition)
+            yield [s for s in stored if not where or where.matches(s.candidate.metadata)]
+            if len(stored) < k or k == self.store.deepest:
+                return
+            k *= 4
+
+    async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
+        """Return the scores, as the sample of the pool says."""
+        return self.sample.spread(query, self.size, where)
+
+    @property
+    def has_examples(self) -> bool:
+        """Whether any candidate has examples."""
+        return self.examples is not None and self.examples.size > 0
+
+    async def search_examples(
+        self, said: Float32, top_k: int, where: Filter | None = None
+    ) -> list[Hit]:
+        """Ask the store for more, as long as it finds several examples of one candidate."""
+        if self.examples is None:
+            return []
+        hits: list[Hit] = []
+        collection = self.examples.sample.collection
+        with self.metrics.stage("search"):
+            async with aclosing(self._search(collection, said, 2 * top_k, where)) as found:
+                async for rows in found:
+                    hits = await self._hits_of(said, rows)
+                    if len(hits) >= top_k:
+                        break
+        return hits[:top_k]
+
+    async def _hits_of(self, said: Float32, rows: Sequence[Stored]) -> list[Hit]:
+        """Return the candidates of rows of examples by their best row, best first."""
+        self._remember(rows)
+        await self._look_up(self.collection.name, [row.candidate.group or "" for row in rows])
+        hits: dict[str, Hit] = {}
+        for row, score, _ in _score_rows(said, rows):
+            candidate = self.found[row.group].candidate if row.group in self.found else None
+            if candidate and row.text in candidate.all_examples:
+                hits.setdefault(candidate.id, Hit(candidate, score, Match(score, row.text)))
+        return _best_first(hits.values())
+
+    async def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
+        """Return the best example of each of k candidates, those not found from the store."""
+        if self.examples is None:
+            return [None] * len(ids)
+        await self._look_up(self.collection.name, ids)
+        candidates = [self.found[each].candidate for each in ids if each in self.found]
+        await self._look_up(
+            self.examples.sample.collection, [row.id for row in example_rows(candidates)]
+        )
+        return [self._best_example(said, each) for each in ids]
+
+    def _best_example(self, said: Float32, id: str) -> Match | None:  # noqa: A002 - the field's name
+        if id not in self.found:
+            return None
+        rows = example_rows([self.found[id].candidate])
+        hits = _score_rows(said, [self.found[row.id] for row in rows if row.id in self.found])
+        return Match(hits[0].score, hits[0].candidate.text) if hits else None
+
+    async def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
+        """Return the cosines, as the sample of the examples says."""
+        assert self.examples  # noqa: S101 - the pool has examples
+        return self.examples.sample.spread(said, self.examples.size, where)
+
+    async def groups_of(self, texts: Iterable[str]) -> frozenset[str]:
+        """Return the groups of the candidates with these texts, as `fold_text` gives them."""
+        wanted = frozenset(texts)
+        if not wanted or self.examples is None or not self.examples.has_groups:
+            return frozenset()
+        found = await self.store.search(
+            self.collection.name,
+            np.ones(self.dimension, np.float32),  # any vector will do: the condition leaves few
+            _MOST_WORDINGS,
+            _MOST_WORDINGS,
+            having_texts(wanted),
+        )
+        candidates = [stored.candidate for stored in found]
+        return frozenset(c.group for c in candidates if c.group and fold_text(c.text) in wanted)
+
+    async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
+        """Return k candidates by their ids, as searches see them."""
+        await self._look_up(self.collection.name, ids)
+        return [self.found[each].candidate if each in self.found else None for each in ids]
+
+    async def vectors(self, ids: Sequence[str]) -> Float32:
+        """Return the vectors (k, d) of k candidates, those that were not found from the store."""
+        await self._look_up(self.collection.name, ids, newest=True)
+        for each in ids:
+            if each not in self.found:
+                raise CandidateNotFound(f"the pool has no candidate '{each}'")
+        rows = np.array([self.found[each].vector for each in ids], np.float32)
+        return rows.reshape(len(ids), self.dimension)
+
+    async def scan(self) -> AsyncIterator[CandidateBatch]:
+        """Yield all candidates with their vectors in batches. The first batch is empty."""
+        yield to_batch([], self.dimension)
+        async for stored in self.store.scan(self.collection.name):
+            batch = to_batch(stored)
+            rows = [row.id for row in example_rows(batch.candidates)]
+            if self.examples is None or not rows:
+                yield batch
+                continue
+            found = await self.store.fetch(self.examples.sample.collection, rows)
+            if not found.keys() >= {*rows}:
+                raise Conflict(f"pool '{self.name}' was edited while it was read; try again")
+            yield batch._replace(examples=np.stack([found[each].vector for each in rows]))
+
+    def _remember(self, stored: Iterable[Stored]) -> None:
+        self.found.update({each.candidate.id: each for each in stored})
+
+    async def _look_up(self, collection: str, ids: Iterable[str], *, newest: bool = False) -> None:
+        """Fetch the rows that were not found yet."""
+        missing = [each for each in dict.fromkeys(ids) if each not in self.found]
+        if missing:
+            fetched = await self.store.fetch(collection, missing, newest=newest)
+            self._remember(fetched.values())
+
+
+def _score_rows(query: Float32, stored: Sequence[Stored]) -> list[Hit]:
+    """Return rows with their scores, best first."""
+    if not stored:
+        return []
+    batch = to_batch(stored)
+    scores = batch.vectors.astype(np.float64) @ query.astype(np.float64)
+    hits = map(Hit, batch.candidates, scores.astype(np.float32).tolist())
+    return _best_first(hits)
+
+
+def _best_first(hits: Iterable[Hit]) -> list[Hit]:
+    return sorted(hits, key=lambda hit: (-hit.score, hit.candidate.id))

@@ -1,0 +1,70 @@
+"""The samples that a replica keeps of the collections of a pool."""
+
+from contextlib import aclosing
+from typing import NamedTuple
+
+import numpy as np
+
+from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Spread
+from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.memory.flat import FlatIndex
+from turnwise.service.pools.memory.segment import Segment
+from turnwise.service.pools.stores.rows import to_batch
+from turnwise.service.pools.stores.store import CandidateStore, Stored
+
+_SAMPLE = 2000
+"""Rows that a replica draws of a collection: a standard deviation of their scores is within 2 %."""
+
+
+class Sample(NamedTuple):
+    """A sample of the rows of a collection.
+
+    Attributes:
+        collection: Name of the collection.
+        size: Number of its rows when they were drawn.
+        rows: The rows that were drawn.
+    """
+
+    collection: str
+    size: int
+    rows: Segment
+
+    def stands_for(self, collection: str, size: int) -> bool:
+        """Return whether it still represents a collection, which has this size now."""
+        return self.collection == collection and self.size / 2 <= size <= self.size * 2
+
+    def spread(self, query: Float32, size: int, where: Filter | None) -> Spread:
+        """Return the scores of a query (d,) over the rows of a collection that a filter matches."""
+        if where:
+            matching = int(np.bitwise_count(self.rows.match(where)).sum())
+            size = round(size * matching / max(1, len(self.rows.candidates)))
+        return self.rows.moments.spread(query, max(2, size))
+
+
+class SampledExamples(NamedTuple):
+    """The examples and groups of a pool in a store, as a replica last counted them.
+
+    Attributes:
+        sample: Some of the examples.
+        size: Number of all examples.
+        has_groups: Whether any candidate has a group.
+    """
+
+    sample: Sample
+    size: int
+    has_groups: bool
+
+
+async def draw_sample(store: CandidateStore, collection: str, size: int, dimension: int) -> Sample:
+    """Return the first rows of a collection that has this size."""
+    drawn: list[Stored] = []
+    if size:
+        async with aclosing(store.scan(collection)) as batches:
+            async for batch in batches:
+                drawn += batch
+                if len(drawn) >= _SAMPLE:
+                    break
+    sample = to_batch(drawn, dimension)
+    rows = Segment(tuple(sample.candidates), FlatIndex(sample.vectors))
+    return Sample(collection, size, rows)

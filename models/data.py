@@ -2,7 +2,8 @@
 
 Every reader streams, reads `.gz` and `.xz` too, and raises `DataError`, which names file, line and
 field. Whatever the format of a dialogue, runs of white space become one space, empty texts are
-dropped, consecutive utterances of one speaker become one, and an empty dialogue is skipped.
+dropped, consecutive utterances of one speaker become one unless the dialogue says otherwise, and an
+empty dialogue is skipped.
 """
 
 import csv
@@ -55,7 +56,7 @@ class Preferred(Utterance):
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """Utterances in order; neighbours have different speakers."""
+    """Utterances in order; neighbours have different speakers, except in a story."""
 
     id: str
     utterances: tuple[Utterance, ...]
@@ -191,7 +192,7 @@ class Record:
         return self.fields[field]
 
     def typed(self, field: str, kind: type[T]) -> T:
-        """Return a string or a list, which may be empty."""
+        """Return a string or a list, which may be empty, or a boolean."""
         value = self.get(field)
         if not isinstance(value, kind):
             raise self.error(field, f"expected {_JSON_TYPES[kind]}, found {_json_type(value)}")
@@ -271,7 +272,8 @@ def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
 
     - `.jsonl`: `{"id", "utterances": [{"speaker", "text"}]}` a line; other fields are ignored. An
       utterance with `shown` or `rejected`, as the journal of the service has it, is `Preferred` to
-      these texts, except to itself and to the text that was `chosen`.
+      these texts, except to itself and to the text that was `chosen`. With `"join": false`
+      consecutive utterances of one speaker stay apart, as in a story that one person tells.
     - `.txt`: DailyDialog's own format, a dialogue a line, each utterance ended by `__eou__`,
       said by A and B in turn.
     - `.csv`: columns `dialogue_id` (or `id`), `speaker`, `text`; a dialogue's rows are consecutive.
@@ -287,9 +289,10 @@ def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
     if plain.suffix not in _READERS:
         expected = ", ".join(_READERS)
         raise DataError(f"unknown ending: expected {expected}, or these with .gz or .xz", str(path))
-    for identifier, utterances in _READERS[plain.suffix](path, plain.stem):
-        if merged := merge_runs(not_empty(utterances)):
-            yield Dialogue(identifier, merged)
+    for identifier, utterances, joined in _READERS[plain.suffix](path, plain.stem):
+        said = not_empty(utterances)
+        if all_said := merge_runs(said) if joined else tuple(said):
+            yield Dialogue(identifier, all_said)
 
 
 def not_empty(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
@@ -299,13 +302,15 @@ def not_empty(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
             yield replace(utterance, text=text)
 
 
-_Dialogues = Iterator[tuple[str, Iterable[Utterance]]]
+_Dialogues = Iterator[tuple[str, Iterable[Utterance], bool]]
+"""The id and the utterances of each dialogue, and whether to join those of one speaker."""
 
 
 def _read_jsonl(path: Path, stem: str) -> _Dialogues:
     for record in read_records(path):
         utterances = [_with_others(item) for item in record.records("utterances")]
-        yield identifier(record, "id") or f"{stem}-{record.line}", utterances
+        joined = "join" not in record.fields or record.typed("join", bool)
+        yield identifier(record, "id") or f"{stem}-{record.line}", utterances, joined
 
 
 def _with_others(record: Record) -> Utterance:
@@ -349,7 +354,7 @@ def _read_txt(path: Path, stem: str) -> _Dialogues:
     with open_text(path) as file:
         for number, line in enumerate(read_lines(file, path), start=1):
             texts = filter(str.strip, line.split("__eou__"))  # an empty one does not take a turn
-            yield f"{stem}-{number}", map(Utterance, cycle("AB"), texts)
+            yield f"{stem}-{number}", map(Utterance, cycle("AB"), texts), True
 
 
 def _read_csv(path: Path, _stem: str) -> _Dialogues:
@@ -366,7 +371,7 @@ def _read_csv(path: Path, _stem: str) -> _Dialogues:
                 seen.add(identifier)
                 # A list, so that errors of reading on are raised, and named, here.
                 records = (Record(row, name, reader.line_num) for row in rows)
-                yield identifier, [_csv_utterance(record, key) for record in records]
+                yield identifier, [_csv_utterance(record, key) for record in records], True
         except csv.Error as error:
             # The inner reader has counted the line that failed, the outer one has not.
             raise DataError(f"not CSV: {error}", name, reader.reader.line_num) from error

@@ -1,7 +1,11 @@
 """Roles, relations and kinds of encoder, and the prefix that each puts before a text.
 
-The prefixes are those of the public CCL and C3L checkpoints, so that these load unchanged. An
-encoder with heads reads a text with one of two prefixes, and computes the other roles from its
+The prefixes are those of the public CCL and C3L checkpoints, so that these load unchanged: their
+files, their tokens and the kind that follows from these. Their vectors become unit vectors before
+they are mixed; the published evaluation mixes them as they are, which a card can ask for
+(`card.Card.mixing`).
+
+An encoder with heads reads a text with one of two prefixes, and computes the other roles from its
 vector (`head_arrays.py`).
 """
 
@@ -48,13 +52,16 @@ class RoleText(NamedTuple):
 class EncoderKind(StrEnum):
     """Which roles and relations an encoder distinguishes, and how.
 
-    A file of heads in a model's folder makes it `heads`; the vocabulary decides between the others.
+    A file of heads in a model's folder makes it `heads`. The vocabulary decides between the others:
+    a model is of the first kind whose tokens it has.
     """
 
     TRIPLE = "triple"
     """C3L: two context roles with speaker tokens, and the target role."""
     HEADS = "heads"
     """C3L's roles and relations; heads compute most of them from the vectors of others."""
+    TRIPLE_WITHOUT_SPEAKERS = "triple-without-speakers"
+    """C3L: two context roles, and the target role, for texts that nobody in particular says."""
     CURVED = "curved"
     """CCL: one context role with speaker tokens, and the target role."""
     CURVED_WITHOUT_SPEAKERS = "curved-without-speakers"
@@ -70,12 +77,12 @@ class EncoderKind(StrEnum):
     @property
     def paired(self) -> bool:
         """Whether a context is scored by pairs of its utterances instead of single ones."""
-        return self in {EncoderKind.TRIPLE, EncoderKind.HEADS}
+        return self.encodes_first or self is EncoderKind.HEADS
 
     @property
     def encodes_first(self) -> bool:
         """Whether [B1] of an utterance takes a pass of the encoder of its own."""
-        return self is EncoderKind.TRIPLE
+        return self in {EncoderKind.TRIPLE, EncoderKind.TRIPLE_WITHOUT_SPEAKERS}
 
     @property
     def prefixes(self) -> bool:
@@ -87,6 +94,7 @@ _TRIPLE = ("[AFTER]", "[BEFORE]", "[B1]", "[B2]", "[E]", "[O]")
 _TOKENS = {
     EncoderKind.TRIPLE: _TRIPLE,
     EncoderKind.HEADS: _TRIPLE,
+    EncoderKind.TRIPLE_WITHOUT_SPEAKERS: ("[AFTER]", "[BEFORE]", "[B1]", "[B2]"),
     EncoderKind.CURVED: ("[AFTER]", "[BEFORE]", "[E]", "[O]"),
     EncoderKind.CURVED_WITHOUT_SPEAKERS: ("[AFTER]", "[BEFORE]"),
     EncoderKind.SINGLE: (),
@@ -109,20 +117,15 @@ def encoder_kind(
         heads: Whether the model has a file of heads.
 
     Raises:
-        ModelError: It has two context roles but no speaker tokens, or heads but not all tokens; no
-            supported kind has these.
+        ModelError: It has heads, but not all special tokens of a triple encoder.
     """
     if heads and not all(token in vocabulary for token in EncoderKind.HEADS.tokens):
         what = "has heads, but not the special tokens of a triple encoder"
         raise ModelError(f"model '{name}' {what}")
     if heads:
         return EncoderKind.HEADS
-    if "[B1]" in vocabulary and "[E]" not in vocabulary:
-        raise ModelError(f"model '{name}' has two context roles, but no speaker tokens")
-    for kind in (EncoderKind.TRIPLE, EncoderKind.CURVED, EncoderKind.CURVED_WITHOUT_SPEAKERS):
-        if all(token in vocabulary for token in kind.tokens):
-            return kind
-    return EncoderKind.SINGLE
+    without_heads = (kind for kind in EncoderKind if kind is not EncoderKind.HEADS)
+    return next(k for k in without_heads if all(token in vocabulary for token in k.tokens))
 
 
 def becomes(before: EncoderKind, after: EncoderKind) -> bool:
@@ -173,12 +176,12 @@ def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> s
         role, relation = read_as(role)
     if role is Role.AFTER:
         return "[AFTER] "
-    if kind is EncoderKind.CURVED_WITHOUT_SPEAKERS:
-        return "[BEFORE] "
-    if relation is None:
-        raise ValueError(f"role '{role}' of a '{kind}' encoder needs a relation to the target")
-    speaker = f"[{relation.value}] [BEFORE] "
-    return f"{_POSITION[role]} {speaker}" if kind.paired else speaker
+    said = "[BEFORE] "
+    if "[E]" in kind.tokens:
+        if relation is None:
+            raise ValueError(f"role '{role}' of a '{kind}' encoder needs a relation to the target")
+        said = f"[{relation.value}] {said}"
+    return f"{_POSITION[role]} {said}" if kind.paired else said
 
 
 def prefixed(kind: EncoderKind, item: RoleText) -> str:

@@ -84,6 +84,22 @@ def test_white_space_runs_become_a_space_and_empty_texts_go_before_runs_are_merg
     assert dialogue.utterances == (Utterance("A", "Two teas please"),)
 
 
+@pytest.mark.parametrize(
+    ("record", "texts"),
+    [
+        ({}, ["It rained. So we stayed."]),
+        ({"join": True}, ["It rained. So we stayed."]),
+        ({"join": False}, ["It rained.", "So we stayed."]),
+    ],
+)
+def test_a_story_keeps_the_utterances_of_one_speaker_apart(
+    tmp_path: Path, record: dict[str, bool], texts: list[str]
+) -> None:
+    told = [{"speaker": "A", "text": text} for text in ("It rained.", " ", "So we  stayed.")]
+    (story,) = read_line(tmp_path, {"utterances": told, **record})
+    assert [utterance.text for utterance in story.utterances] == texts
+
+
 def test_a_dialogue_with_nothing_said_is_skipped(tmp_path: Path) -> None:
     content = "Hello. __eou__\n\n __eou__ __eou__\nBye. __eou__ Bye. __eou__\n"
     dialogues = list(read_dialogues(written(tmp_path, "talk.txt", content)))
@@ -120,6 +136,7 @@ def test_the_id_of_a_json_dialogue(
         ({"utterances": [{"speaker": "", "text": "Hi."}]}, "utterances[0].speaker"),
         ({"utterances": [{"speaker": "A", "text": None}]}, "utterances[0].text"),
         ({"utterances": said("Hi \ud83d.")}, "utterances[0].text"),
+        ({"utterances": said("Hi."), "join": "no"}, "join"),
         (
             {"utterances": [{"speaker": "A", "text": "Hi.", "shown": ["Hi."], "chosen": ["Hi."]}]},
             "utterances[0].chosen",

@@ -25,6 +25,9 @@ from turnwise.models.roles import (
         (EncoderKind.HEADS, Role.SUPPOSED, Relation.SAME, "[AFTER] "),
         (EncoderKind.HEADS, Role.FIRST, Relation.SAME, "[B2] [O] [BEFORE] "),
         (EncoderKind.HEADS, Role.SECOND, Relation.SAME, "[B2] [O] [BEFORE] "),
+        (EncoderKind.TRIPLE_WITHOUT_SPEAKERS, Role.FIRST, Relation.SAME, "[B1] [BEFORE] "),
+        (EncoderKind.TRIPLE_WITHOUT_SPEAKERS, Role.SECOND, None, "[B2] [BEFORE] "),
+        (EncoderKind.TRIPLE_WITHOUT_SPEAKERS, Role.AFTER, None, "[AFTER] "),
         (EncoderKind.CURVED, Role.AFTER, None, "[AFTER] "),
         (EncoderKind.CURVED, Role.FIRST, Relation.OTHER, "[O] [BEFORE] "),
         (EncoderKind.CURVED, Role.SECOND, Relation.SAME, "[E] [BEFORE] "),
@@ -60,6 +63,9 @@ def test_a_text_does_not_choose_how_it_is_read() -> None:
         (EncoderKind.SINGLE, EncoderKind.HEADS, True),
         (EncoderKind.HEADS, EncoderKind.HEADS, True),
         (EncoderKind.CURVED, EncoderKind.TRIPLE, True),
+        (EncoderKind.CURVED_WITHOUT_SPEAKERS, EncoderKind.TRIPLE_WITHOUT_SPEAKERS, True),
+        (EncoderKind.CURVED, EncoderKind.TRIPLE_WITHOUT_SPEAKERS, False),
+        (EncoderKind.TRIPLE_WITHOUT_SPEAKERS, EncoderKind.TRIPLE, True),
         (EncoderKind.TRIPLE, EncoderKind.CURVED, False),
         (EncoderKind.TRIPLE, EncoderKind.HEADS, True),
         (EncoderKind.HEADS, EncoderKind.TRIPLE, False),
@@ -72,10 +78,14 @@ def test_a_kind_becomes_one_that_distinguishes_at_least_as_much(
     assert becomes(before, after) is possible
 
 
-@pytest.mark.parametrize(("heads", "said"), [(False, "no speaker tokens"), (True, "has heads")])
-def test_a_model_without_speaker_tokens_is_named(heads: bool, said: str) -> None:
-    with pytest.raises(ModelError, match=f"^model 'bot'.*{said}"):
-        encoder_kind({"[AFTER]", "[BEFORE]", "[B1]", "[B2]"}, "bot", heads=heads)
+@pytest.mark.parametrize("kind", sorted(set(EncoderKind) - {EncoderKind.HEADS}))
+def test_the_tokens_of_a_kind_tell_the_kind(kind: EncoderKind) -> None:
+    assert encoder_kind({"hello", *kind.tokens}, "bot") is kind
+
+
+def test_heads_without_speaker_tokens_are_named() -> None:
+    with pytest.raises(ModelError, match=r"^model 'bot'.*has heads"):
+        encoder_kind({"[AFTER]", "[BEFORE]", "[B1]", "[B2]"}, "bot", heads=True)
 
 
 def test_anybody_but_the_target_speaker_is_the_other() -> None:

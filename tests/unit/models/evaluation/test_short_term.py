@@ -39,6 +39,7 @@ def reached(name: str, encoder: UtteranceEncoder, example: ShortTermExample) -> 
     ("kind", "names"),
     [
         (EncoderKind.TRIPLE, ["bi-encoder", "eq. 4"]),
+        (EncoderKind.TRIPLE_WITHOUT_SPEAKERS, ["bi-encoder", "eq. 4"]),
         (EncoderKind.CURVED, ["CCL"]),
         (EncoderKind.CURVED_WITHOUT_SPEAKERS, ["CCL"]),
         (EncoderKind.SINGLE, ["cosine to goal"]),

@@ -150,9 +150,17 @@ def test_the_vectors_of_a_step_are_those_of_the_heads(encoder_config: EncoderCon
 
 
 @pytest.mark.train
-def test_ccl_trains_without_speakers(encoder_config: EncoderConfig, tmp_path: Path) -> None:
-    kind = EncoderKind.CURVED_WITHOUT_SPEAKERS
-    config = changed(without_nli(encoder_config), kind=kind, objectives={"ccl": 1.0})
+@pytest.mark.parametrize(
+    ("kind", "objective"),
+    [
+        (EncoderKind.CURVED_WITHOUT_SPEAKERS, "ccl"),
+        (EncoderKind.TRIPLE_WITHOUT_SPEAKERS, "c3l"),
+    ],
+)
+def test_an_encoder_trains_without_speakers(
+    kind: EncoderKind, objective: str, encoder_config: EncoderConfig, tmp_path: Path
+) -> None:
+    config = changed(without_nli(encoder_config), kind=kind, objectives={objective: 1.0})
     train_once(config, tmp_path)
     assert UtteranceEncoder(tmp_path / "model", device="cpu").kind is kind
 

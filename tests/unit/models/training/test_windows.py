@@ -80,6 +80,20 @@ def test_what_was_passed_over_is_spaced_as_what_was_said() -> None:
     assert second == Preferred("B", "No , it isn ' t .", ("Yes , it ' s .", "Why not ?"))
 
 
+def test_a_story_of_one_speaker_is_one_window_of_targets() -> None:
+    story = Dialogue(
+        "s", tuple(Utterance("A", text) for text in ("It rained.", "We stayed.", "So?"))
+    )
+    (window,) = windows_of(story)
+    laid_out = collate([window], EncoderKind.TRIPLE_WITHOUT_SPEAKERS)
+    assert laid_out.target.tolist() == [[True, True, True]]
+    assert laid_out.texts[:3] == [
+        "[B1] [BEFORE] It rained.",
+        "[B2] [BEFORE] It rained.",
+        "[AFTER] It rained.",
+    ]
+
+
 def test_pair_scores_are_those_of_ccl() -> None:
     assert [pair_score(i, 5) for i in (1, 2, 3, 4)] == pytest.approx([0.8, 0.6, 0.4, 0.2])
 

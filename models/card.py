@@ -39,6 +39,7 @@ TOLERANCE_OF_8_BITS = 0.5
 
 
 RerankerKind = Literal["pairwise", "ioi"]
+Mixing = Literal["unit", "raw"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,9 @@ class Card:
         fusion: How reply scores and example scores meet.
         example_confidence: What corrects the confidence in pools with examples.
         encoder: Facts about the encoder.
+        mixing: Whether evaluations mix pairs of unit vectors, as the service does, or of vectors as
+            the pooling gives them, as the published evaluation of C3L does. It makes no difference
+            for a model whose last module is a Normalize.
     """
 
     aggregation: Aggregation
@@ -88,6 +92,7 @@ class Card:
     fusion: Fusion = DEFAULT_FUSION
     example_confidence: ExampleCalibration | None = None
     encoder: EncoderFacts | None = None
+    mixing: Mixing = "unit"
 
 
 def read_card(name: str | Path) -> Card:

@@ -8,7 +8,8 @@ the sum of all rows, the sum of the last rows, and MaxSim.
 An encoder with one context role (CCL, a plain one) has no pairs: its b1 is (0, d) everywhere, its
 row_j is b_j, and its score is Σ_j cos(b_j, a_f).
 
-All vectors given have unit length. Arrays are float32 in and out; pairs are formed and summed in
+All vectors given have unit length; those of pairs may have any length, since a pair's cosine uses
+the real one. Arrays are float32 in and out; pairs are formed and summed in
 float64, so that a score depends neither on how the context arrived nor on the other candidates.
 """
 
@@ -235,11 +236,12 @@ def reachability(first: Float32, candidates_second: Float32, goals: Float32) -> 
         goals: (G, d). Memory is C (n + d + G) floats, with no tensor over (n, C, d).
     """
     b1, b2, a = (x.astype(np.float64) for x in (first, candidates_second, goals))
-    alone = b2 @ a.T
+    products = b2 @ a.T
+    alone = products / np.linalg.norm(b2, axis=1, keepdims=True)
     if len(b1) == 0:
         return np.asarray(alone, dtype=np.float32)
     weights = _inverse_norms(b1, b2).T
-    paired = weights @ (b1 @ a.T) + weights.sum(axis=1)[:, None] * alone
+    paired = weights @ (b1 @ a.T) + weights.sum(axis=1)[:, None] * products
     return np.asarray(alone + paired / len(b1), dtype=np.float32)
 
 

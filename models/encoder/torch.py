@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self, cast
@@ -78,6 +78,7 @@ class UtteranceEncoder:
         calibration: The calibration of its confidences, if its card has one.
         fusion: How reply scores and example scores meet.
         example_calibration: What corrects confidences in pools with examples, if its card has it.
+        mixing: The length of the vectors that `encode_to_mix` returns.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class UtteranceEncoder:
         self.calibration = card.confidence
         self.fusion = card.fusion
         self.example_calibration = card.example_confidence
+        self.mixing = card.mixing
         vocabulary = self.model.tokenizer.get_vocab()
         self.kind = encoder_kind(vocabulary, self.name, heads=self.heads is not None)
         self.dimension = dimension_of(self.model)
@@ -173,7 +175,7 @@ class UtteranceEncoder:
     def facts(self) -> EncoderFacts:
         """The facts in the card, for services that call the encoder in another process."""
         texts = [self.prefixed(item) for item in _STATED]
-        vectors = self._encode(texts)[:, :PROBED].astype(np.float64).round(5).tolist()
+        vectors = self._encode(texts, self.forward)[:, :PROBED].astype(np.float64).round(5).tolist()
         probes = [Probe(text, vector) for text, vector in zip(texts, vectors, strict=True)]
         return EncoderFacts(self.kind, self.dimension, self.fingerprint, probes)
 
@@ -230,7 +232,23 @@ class UtteranceEncoder:
         Raises:
             ValueError: A context role has no relation, but needs one.
         """
-        return self.in_roles(self._encode([self.prefixed(item) for item in items]), items)
+        return self.in_roles(self._encode(items, self.forward), items)
+
+    def encode_to_mix(self, items: Sequence[RoleText]) -> Float32:
+        """Return (n, d) float32 rows of n context utterances, to be mixed in pairs.
+
+        They are unit rows, or with `mixing` "raw" rows as the pooling gives them, in float32. Heads
+        return unit rows in either case.
+        """
+        if self.mixing == "unit" or self.heads:
+            return self.encode_in_roles(items)
+
+        def pool(tokens: list[list[int]]) -> Float32:
+            with torch.inference_mode():
+                vectors: Float32 = pooled(self.model, tokens).cpu().numpy()
+            return vectors
+
+        return self._encode(items, pool)
 
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
@@ -253,12 +271,16 @@ class UtteranceEncoder:
         """Encode n texts in word pieces as one padded batch, n ≥ 1; (n, d) unit rows."""
         return self._forward(tokens)
 
-    def _encode(self, texts: list[str]) -> Float32:
+    def _encode(
+        self, items: Sequence[RoleText | str], run: Callable[[list[list[int]]], Float32]
+    ) -> Float32:
+        """Return what `run` computes for a batch of word pieces, (n, d), each text once."""
+        texts = [item if isinstance(item, str) else self.prefixed(item) for item in items]
         distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         vectors = np.empty((len(distinct), self.dimension), np.float32)
         tokens = tokenize(self.model, list(distinct)) if texts else []
         for batch in batches([len(ids) for ids in tokens]):
-            vectors[batch] = self.forward([tokens[index] for index in batch])
+            vectors[batch] = run([tokens[index] for index in batch])
         return vectors[[distinct[text] for text in texts]]
 
 
@@ -272,8 +294,8 @@ class UnitVectors(torch.nn.Module):
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Return (n, d) unit rows."""
         features = {"input_ids": input_ids, "attention_mask": attention_mask}
-        pooled = self._model(features)["sentence_embedding"]
-        return torch.nn.functional.normalize(pooled, dim=-1)
+        vectors = self._model(features)["sentence_embedding"]
+        return torch.nn.functional.normalize(vectors, dim=-1)
 
 
 class TorchForward:
@@ -411,6 +433,13 @@ def encode_texts(model: SentenceTransformer, texts: list[str], dtype: torch.dtyp
 def forward(
     model: SentenceTransformer, tokens: list[list[int]], dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
+    """Return the unit vectors of one padded batch; see `pooled`."""
+    return torch.nn.functional.normalize(pooled(model, tokens, dtype), dim=-1)
+
+
+def pooled(
+    model: SentenceTransformer, tokens: list[list[int]], dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
     """Run one padded batch through the transformer and its pooling.
 
     Args:
@@ -419,15 +448,15 @@ def forward(
         dtype: Precision of the transformer's arithmetic; other than float32 by autocast.
 
     Returns:
-        (n, d) float32 tensor on the model's device, unit rows.
+        (n, d) float32 tensor on the model's device; unit rows only if the model normalises them.
     """
     features = {
         key: value.to(model.device)
         for key, value in model.tokenizer.pad({"input_ids": tokens}, return_tensors="pt").items()
     }
     with torch.autocast(model.device.type, dtype, enabled=dtype is not torch.float32):
-        pooled = model(features)["sentence_embedding"]
-    return torch.nn.functional.normalize(pooled.float(), dim=-1)
+        vectors: torch.Tensor = model(features)["sentence_embedding"]
+    return vectors.float()
 
 
 def default_device(device: str | None) -> str:

@@ -254,6 +254,10 @@ def goal_systems(
     ]
     parts = (*said, *goals, *contexts)
     table = VectorTable(encoder, [item for part in parts for item in part])
+    to_mix = table
+    if encoder.mixing == "raw":
+        needed = [item for part in (*said, *contexts) for item in part]
+        to_mix = VectorTable(encoder, needed, to_mix=True)
 
     def cosine(n: int, candidates: Indices) -> Scores:
         second = table[_reply_inputs(examples[n], (pool[index] for index in candidates))]
@@ -261,8 +265,8 @@ def goal_systems(
         return scores
 
     def eq_4(n: int, candidates: Indices) -> Scores:
-        second = table[_reply_inputs(examples[n], (pool[index] for index in candidates))]
-        return reachability(table[contexts[n]], second, table[goals[n]])[:, 0]
+        second = to_mix[_reply_inputs(examples[n], (pool[index] for index in candidates))]
+        return reachability(to_mix[contexts[n]], second, table[goals[n]])[:, 0]
 
     def encode(n: int) -> VectorTable:
         return VectorTable(encoder, [*said[n], *goals[n]])

@@ -145,12 +145,16 @@ def next_speaker(context: Sequence[Utterance]) -> str:
 class VectorTable:
     """Looks up vectors that were encoded beforehand, in one call."""
 
-    def __init__(self, encoder: UtteranceEncoder, needed: Iterable[RoleText]) -> None:
+    def __init__(
+        self, encoder: UtteranceEncoder, needed: Iterable[RoleText], *, to_mix: bool = False
+    ) -> None:
+        """Encode the inputs, as `encode_in_roles` does, or as `encode_to_mix`."""
         self._index_of = {item: index for index, item in enumerate(dict.fromkeys(needed))}
-        self._vectors = encoder.encode_in_roles(list(self._index_of))
+        encode = encoder.encode_to_mix if to_mix else encoder.encode_in_roles
+        self._vectors = encode(list(self._index_of))
 
     def __getitem__(self, items: Sequence[RoleText]) -> Float32:
-        """Return the (n, d) unit vectors of n inputs."""
+        """Return the (n, d) vectors of n inputs."""
         return self._vectors[[self._index_of[item] for item in items]]
 
 
@@ -164,6 +168,7 @@ class EncodedSplit:
         vectors: (pool, d) of the pool.
         first: For each context its b1 (h, d); (0, d) of an encoder that forms no pairs.
         second: For each context its b2 (h, d), or b of CCL, or the plain vectors.
+        to_mix: For each context its b1 and b2 as they are mixed in pairs: the same, or raw.
     """
 
     encoder: UtteranceEncoder
@@ -171,6 +176,7 @@ class EncodedSplit:
     vectors: Float32
     first: tuple[Float32, ...]
     second: tuple[Float32, ...]
+    to_mix: tuple[tuple[Float32, Float32], ...]
 
 
 def encode_split(encoder: UtteranceEncoder, split: Split) -> EncodedSplit:
@@ -180,11 +186,14 @@ def encode_split(encoder: UtteranceEncoder, split: Split) -> EncodedSplit:
         context.inputs(Role.FIRST) if encoder.kind.paired else [] for context in split.contexts
     ]
     after = candidate_inputs(split.pool)
-    table = VectorTable(encoder, [*after, *(item for items in second + first for item in items)])
+    needed = [item for items in second + first for item in items]
+    table = VectorTable(encoder, [*after, *needed])
+    mixed = table if encoder.mixing == "unit" else VectorTable(encoder, needed, to_mix=True)
     return EncodedSplit(
         encoder=encoder,
         split=split,
         vectors=table[after],
         first=tuple(table[items] for items in first),
         second=tuple(table[items] for items in second),
+        to_mix=tuple((mixed[b1], mixed[b2]) for b1, b2 in zip(first, second, strict=True)),
     )

@@ -263,7 +263,7 @@ def _last_system(encoded: EncodedSplit, name: str) -> System:
 
 def _row_systems(encoded: EncodedSplit, counts: Iterable[int | None]) -> list[System]:
     """Return a system for each number of last rows; None for the mean of all rows."""
-    of_contexts = [rows(b1, b2) for b1, b2 in zip(encoded.first, encoded.second, strict=True)]
+    of_contexts = [rows(b1, b2) for b1, b2 in encoded.to_mix]
     turn = _row_turn(encoded)
 
     def system(n: int | None) -> System:
@@ -284,7 +284,7 @@ def _row_name(n: int | None) -> str:
 def _max_sim_system(encoded: EncodedSplit) -> System:
     def one(context: int, candidates: Indices) -> Scores:
         vectors = encoded.vectors[candidates]
-        return max_sim(encoded.first[context], encoded.second[context], vectors)
+        return max_sim(*encoded.to_mix[context], vectors)
 
     first = retriever(encoded, Aggregation("max_sim"))
     system = reranked(first, System("MaxSim", one_by_one(one)), MAX_SIM_LIST)

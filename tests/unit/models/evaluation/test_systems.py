@@ -1,9 +1,14 @@
+import json
+import shutil
 from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 
-from tests.unit.models.conftest import Encoders
+from tests.unit.models.conftest import Encoders, Folder
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation import systems
@@ -24,7 +29,7 @@ from turnwise.models.evaluation.systems import (
 )
 from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.rerankers.ioi.model import IoI
-from turnwise.models.roles import EncoderKind, Role, relation_to
+from turnwise.models.roles import EncoderKind, Role, prefixed, relation_to
 from turnwise.models.scores import Aggregation, max_sim
 
 NAMES = {
@@ -33,6 +38,7 @@ NAMES = {
         "mean",
         *(f"last {n} row{'s' * (n > 1)}" for n in range(1, 5)),
     ],
+    EncoderKind.TRIPLE_WITHOUT_SPEAKERS: ["bi-encoder", "mean", "last 2 rows"],
     EncoderKind.CURVED: ["CCL", "CCL, last utterance"],
     EncoderKind.CURVED_WITHOUT_SPEAKERS: ["CCL", "CCL, last utterance"],
     EncoderKind.SINGLE: ["mean of the context", "last utterance", "whole history"],
@@ -85,6 +91,32 @@ def test_scores_are_those_of_the_definition(
         expected.append(vectors @ query_of(name, encoder, texts, relations))
     scores = all_scores(encoded_systems(encoded)[name], encoded)
     np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+def test_a_card_has_the_vectors_of_a_published_checkpoint_mixed_as_they_are(
+    tiny_encoder_folder: Folder, tmp_path: Path, dialogues: list[Dialogue]
+) -> None:
+    """As the released evaluation of C3L does; the folder has its modules, without a Normalize."""
+    folder = Path(shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "published"))
+    modules = [each["type"] for each in json.loads((folder / "modules.json").read_text())]
+    assert [name.rpartition(".")[2] for name in modules] == ["Transformer", "Pooling"]
+    card = {"aggregation": {"name": "mean"}, "mixing": "raw"}
+    (folder / "turnwise.json").write_text(json.dumps(card))
+    encoded = encode_split(UtteranceEncoder(folder, device="cpu"), make_split(dialogues, [3]))
+    context = encoded.split.contexts[0]
+    plain = SentenceTransformer(str(folder), device="cpu")
+
+    def raw(role: Role) -> np.ndarray:
+        texts = [prefixed(EncoderKind.TRIPLE, item) for item in context.inputs(role)]
+        return plain.encode(texts, show_progress_bar=False).astype(np.float64)
+
+    first, second = raw(Role.FIRST), raw(Role.SECOND)
+    mixtures = [(first[i] + second[j]) / 2 for i, j in combinations(range(3), 2)]
+    query = sum(mixture / np.linalg.norm(mixture) for mixture in mixtures)
+    scores = all_scores(encoded_systems(encoded)["mean"], encoded)[0]
+    np.testing.assert_allclose(scores, encoded.vectors @ query, atol=1e-5)
+    unit = Aggregation().scores(encoded.first[0], encoded.second[0], encoded.vectors)
+    assert not np.allclose(scores, unit, atol=1e-4)
 
 
 def test_max_sim_scores_a_short_list_and_keeps_the_order_of_the_query_behind_it(

@@ -66,6 +66,7 @@ class Judged:
         of_pool = {
             "metadata": hit.candidate.metadata,
             "group": hit.candidate.group,
+            "body": hit.candidate.body,
             "matched": as_matched(hit),
         }
         return ranked.model_copy(update=of_pool)

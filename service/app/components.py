@@ -22,6 +22,7 @@ from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.encoder.remote import RemoteEncoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import FollowedPools, PoolEncoder, RunningQueries
+from turnwise.service.pools.opening import PoolLimits
 from turnwise.service.pools.stores import CandidateStore, connect_store
 from turnwise.service.redis.connection import connect
 from turnwise.service.redis.private import running_or_started
@@ -98,10 +99,12 @@ async def running_components(
             redis_of_pools,
             encoders,
             metrics,
-            exact_limit=settings.exact_limit,
+            PoolLimits(
+                exact=settings.exact_limit,
+                size=settings.max_pool_size,
+                namespace_bytes=settings.max_pools_bytes,
+            ),
             search_threads=settings.search_threads,
-            max_pool_size=settings.max_pool_size,
-            max_pools_bytes=settings.max_pools_bytes,
             index_folder=settings.data_dir / "indexes",
             names_file=settings.data_dir / "names" / f"{settings.redis_digest}.json",
             store=store,

@@ -25,6 +25,7 @@ from turnwise.service.observe.logs import namespace as acting
 from turnwise.service.observe.metrics import Metrics, ReplicaPoolState
 from turnwise.service.pools.awaited import AwaitedPools
 from turnwise.service.pools.encoding import PoolEncoder
+from turnwise.service.pools.filling import Filling
 from turnwise.service.pools.growth import NamespaceLimit
 from turnwise.service.pools.memory.workers import Background, Work, Workers, log_errors
 from turnwise.service.pools.missing import MissingPools
@@ -45,10 +46,6 @@ FIRST_READ_SECONDS = 1.0
 """Seconds that a request waits for a pool that this replica does not have in memory."""
 IDLE_SECONDS = 6 * 3600.0
 """Seconds without a request after which a pool's memory is freed, and its note in Redis removed."""
-FILL_SECONDS = 10.0
-"""Seconds after which a pool that could not be filled is filled again."""
-REFUSED_SECONDS = 300.0
-"""Seconds for which a replica that starts waits for pools that do not fit into memory."""
 NOTE_SECONDS = 60.0
 """Seconds after which a replica notes in Redis which pools requests have named."""
 
@@ -76,15 +73,14 @@ class FollowedPools:
         redis: Redis,
         encoders: Mapping[EncoderName, PoolEncoder],
         metrics: Metrics,
+        limits: PoolLimits,
         *,
-        exact_limit: int,
         search_threads: int,
-        max_pool_size: int,
-        max_pools_bytes: int | None = None,
         index_folder: Path,
         names_file: Path | None = None,
         store: CandidateStore | None = None,
-        refused_seconds: float = REFUSED_SECONDS,
+        refused_seconds: float = 300.0,
+        fill_seconds: float = 10.0,
     ) -> None:
         """Follow nothing yet.
 
@@ -92,14 +88,13 @@ class FollowedPools:
             redis: Connection to the Redis that holds the pools.
             encoders: Encoders by their names on the wire; `default` must be there.
             metrics: Gets the sizes and versions of pools.
-            exact_limit: Number of candidates up to which search is exact.
+            limits: Limits of the pools in memory.
             search_threads: Number of threads that search one pool in parallel.
-            max_pool_size: Greatest number of candidates in a pool.
-            max_pools_bytes: Most bytes of the candidates of a namespace's pools.
             index_folder: Folder for approximate indexes, which replicas may share.
             names_file: File for the names of all pools in this Redis, which replicas may share.
             store: An engine that keeps pools, in addition to those in memory.
             refused_seconds: Time for which `ready` waits for pools that do not fit into memory.
+            fill_seconds: Time after which a pool that could not be filled is filled again.
         """
         backends = {
             name: Backend(encoder, PoolRecords(redis, metrics, fingerprint=encoder.fingerprint))
@@ -118,28 +113,26 @@ class FollowedPools:
         self._changes: Changes | None = None
         self._next_full_poll = 0.0
         self._noted_at = 0.0
-        self._fill: Work | None = None
-        self._is_filled = True
-        self._next_fill = 0.0
-        limit = None
-        if max_pools_bytes is not None:
-            limit = NamespaceLimit(
+        self._filling = Filling(fill_seconds)
+        growth = None
+        if limits.namespace_bytes is not None:
+            growth = NamespaceLimit(
                 self.directory,
                 self.records,
                 self.in_memory,
                 self.workers,
                 metrics,
-                limit=max_pools_bytes,
+                limit=limits.namespace_bytes,
             )
         self.opener = PoolOpener(
             backends,
             self.workers,
             metrics,
-            limits=PoolLimits(exact=exact_limit, size=max_pool_size),
+            limits=limits,
             index_folder=index_folder,
             store=store,
             count_change=self.directory.count_change,
-            check_growth=limit.check if limit else None,
+            check_growth=growth.check if growth else None,
         )
         for state in get_args(ReplicaPoolState):
             metrics.pools.labels(state).set_function(partial(self._count_pools, state))
@@ -158,10 +151,9 @@ class FollowedPools:
 
     async def keep_filled(self, fill: Work) -> None:
         """Fill a pool that must exist: call `fill` now, and again whenever Redis lost its data."""
-        self._fill = fill
-        self._is_filled = False
+        self._filling.require(fill)
         try:
-            await self._refill()
+            await self._filling.run()
         except (Unavailable, NotEnoughMemory) as error:  # a poll calls it again
             _log.warning("pools: %s", error)
 
@@ -178,7 +170,7 @@ class FollowedPools:
 
         Once it is ready, nothing that happens to a pool changes it, except a loss of Redis's data.
         """
-        return self._is_filled and self._awaited.are_ready
+        return self._filling.is_done and self._awaited.are_ready
 
     def get(self, key: PoolKey) -> Pool:
         """Return a pool as this replica has it.
@@ -375,17 +367,10 @@ class FollowedPools:
             self._metrics.redis_losses.labels("database").inc()
             count = len(self.names.listed)
             _log.error("Redis lost its data: %d pools, and all sessions", count)
-            self._is_filled = self._fill is None
-            self._next_fill = 0.0
+            self._filling.start_again()
             self._changes = None  # compare everything, even if the number is the same
-        if not self._is_filled and monotonic() > self._next_fill:
-            self.background.begin("fill", self._refill)
-
-    async def _refill(self) -> None:
-        if self._fill:
-            self._next_fill = monotonic() + FILL_SECONDS
-            await self._fill()
-            self._is_filled = True
+        if self._filling.is_due:
+            self.background.begin("fill", self._filling.run)
 
     async def _follow(self, pool: Pool) -> None:
         acting.set(pool.key.namespace)  # in this task, for its share of the encoder

@@ -23,10 +23,12 @@ class PoolLimits:
     Attributes:
         exact: Number of candidates up to which search is exact.
         size: Greatest number of candidates in a pool.
+        namespace_bytes: Most bytes of the candidates of a namespace's pools; None for no limit.
     """
 
     exact: int
     size: int
+    namespace_bytes: int | None = None
 
 
 class PoolOpener:

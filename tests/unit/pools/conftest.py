@@ -20,6 +20,7 @@ from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, FollowedPools, PoolKey, PoolView, RunningQueries
 from turnwise.service.pools.memory import upkeep
+from turnwise.service.pools.opening import PoolLimits
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.redis.connection import connect
@@ -161,22 +162,25 @@ async def start(
             ready: bool = False,
             data: str = "",
             max_pools: int | None = None,
-            **limits: int,
+            exact_limit: int = 10_000,
+            max_pool_size: int = 10_000,
+            max_pools_bytes: int | None = None,
+            **seconds: float,
         ) -> Replica:
             redis = await stack.enter_async_context(connect(url, cluster=cluster, timeout=5.0))
             encoder = DirectEncoder(tiny_encoder(EncoderKind.TRIPLE), fingerprint)
             metrics = Metrics()
-            defaults = {"exact_limit": 10_000, "search_threads": 1, "max_pool_size": 10_000}
             encoders = {"default": RunningQueries(cast(CachedEncoder, encoder))}
             folder = tmp_path / (data or f"replica-{next(replicas)}")
-            given = defaults | limits
             followed = FollowedPools(
                 redis,
                 encoders,
                 metrics,
+                PoolLimits(exact_limit, max_pool_size, max_pools_bytes),
+                search_threads=1,
                 index_folder=folder,
                 names_file=folder / "names.json",
-                **given,
+                **seconds,
             )
             await followed.start([PoolKey("n", "p")])
             stack.push_async_callback(followed.close)

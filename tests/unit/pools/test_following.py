@@ -315,7 +315,7 @@ async def test_a_pool_that_must_exist_is_filled_when_redis_is_there(
     start: StartReplica, redis_server: RedisServer
 ) -> None:
     redis_server.kill()
-    replica = await start(redis_server.url)
+    replica = await start(redis_server.url, fill_seconds=0.1)
     await replica.followed.keep_filled(lambda: replica.fill("default", "One."))
     redis_server.start()
     await until(lambda: replica.followed.ready)
@@ -326,7 +326,7 @@ async def test_a_pool_that_must_exist_is_filled_when_redis_is_there(
 async def test_a_pool_that_cannot_be_filled_at_the_start_is_filled_later(
     start: StartReplica, error: ServiceError
 ) -> None:
-    replica = await start()
+    replica = await start(fill_seconds=0.1)
     errors = [error]
 
     async def fill() -> None:

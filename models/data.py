@@ -7,36 +7,27 @@ empty dialogue is skipped.
 """
 
 import csv
-import gzip
-import json
-import lzma
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, groupby
 from math import inf, isfinite
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Self, TextIO, TypeVar
+from typing import Any, Self, TypeVar
 
 from turnwise.models.errors import DataError
-from turnwise.models.files import replace_file
+from turnwise.models.text_files import (
+    COMPRESSED,
+    describe_type,
+    open_text,
+    read_jsonl,
+    read_lines,
+)
 
 T = TypeVar("T")
 
-_COMPRESSED: dict[str, Callable[..., TextIO]] = {".gz": gzip.open, ".xz": lzma.open}
-_LONGEST_LINE = 4 << 20
-"""Characters of a line. A few kilobytes of `.xz` can hold a line that no memory can."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_JSON_TYPES = {
-    str: "a string",
-    list: "a list",
-    dict: "an object",
-    type(None): "null",
-    bool: "a boolean",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,91 +67,6 @@ def _join_run(speaker: str, run: Sequence[Utterance]) -> Utterance:
     return Preferred(speaker, text, tuple(other for one in preferred for other in one.passed_over))
 
 
-@contextmanager
-def open_text(path: str | Path) -> Iterator[TextIO]:
-    """Open a plain, `.gz` or `.xz` file as UTF-8 text; line endings stay as they are.
-
-    Raises:
-        DataError: The file cannot be opened or, inside the `with`, is not UTF-8, is corrupt or
-            is truncated.
-    """
-    name = str(path)
-    opener = _COMPRESSED.get(Path(path).suffix, open)
-    try:
-        # Spreadsheets put a byte order mark before their CSV.
-        file = opener(path, "rt", encoding="utf-8-sig", newline="")
-    except OSError as error:
-        raise DataError(error.strerror or str(error), name) from error
-    with file:
-        try:
-            yield file
-        except UnicodeDecodeError as error:
-            raise DataError("not UTF-8", name, _find_undecodable_line(path)) from error
-        except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-            raise DataError(f"corrupt or truncated: {error}", name) from error
-
-
-def _find_undecodable_line(path: str | Path) -> int | None:
-    """Return the first line that is not UTF-8; text files decode in blocks and do not know it."""
-    opener = _COMPRESSED.get(Path(path).suffix, open)
-    with opener(path, "rt", encoding="utf-8", errors="surrogateescape") as file:
-        lines = enumerate(read_lines(file, path), start=1)
-        return next((number for number, line in lines if _SURROGATE.search(line)), None)
-
-
-def read_lines(file: TextIO, path: str | Path) -> Iterator[str]:
-    """Stream the lines of an open file with their ends, and hold only one of them in memory.
-
-    Raises:
-        DataError: A line is too long.
-    """
-    number = 1
-    while line := file.readline(_LONGEST_LINE + 1):
-        if len(line) > _LONGEST_LINE:
-            raise DataError(f"more than {_LONGEST_LINE} characters", str(path), number)
-        yield line
-        number += 1
-
-
-def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Stream the objects of a JSON Lines file with their line numbers; blank lines are skipped.
-
-    Raises:
-        DataError: The file cannot be read, a line is too long, or it is not a JSON object.
-    """
-    with open_text(path) as file:
-        for number, line in enumerate(read_lines(file, path), start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:  # its own line number counts within this line
-                what = f"not JSON: {error.msg}, column {error.pos + 1}; each line is one object"
-                raise DataError(what, str(path), number) from error
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"not JSON: {error}", str(path), number) from error
-            if not isinstance(record, dict):
-                what = f"expected an object, found {_json_type(record)}"
-                raise DataError(what, str(path), number)
-            yield number, record
-
-
-def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
-    """Write a JSON Lines file, whole or not at all, and return the number of its lines.
-
-    The folder is made if it does not exist. The records may be read from the file itself.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    count = 0
-    with replace_file(Path(path)) as fresh, fresh.open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            count += 1
-    return count
-
-
 @dataclass(frozen=True, slots=True)
 class Record:
     """The fields of one line of a file, each checked when it is read.
@@ -195,7 +101,9 @@ class Record:
         """Return a string or a list, which may be empty, or a boolean."""
         value = self.get(field)
         if not isinstance(value, kind):
-            raise self.error(field, f"expected {_JSON_TYPES[kind]}, found {_json_type(value)}")
+            raise self.error(
+                field, f"expected {describe_type(kind)}, found {describe_type(type(value))}"
+            )
         if isinstance(value, str):
             self._check_encodable(field, value)
         return value
@@ -205,7 +113,7 @@ class Record:
         for index, item in enumerate(self.typed(field, list)):
             name = f"{field}[{index}]"
             if not isinstance(item, dict):
-                raise self.error(name, f"expected an object, found {_json_type(item)}")
+                raise self.error(name, f"expected an object, found {describe_type(type(item))}")
             yield replace(self, fields=item, path=f"{self.path}{name}.")
 
     def text(self, field: str) -> str:
@@ -253,10 +161,6 @@ class Record:
             raise self.error(field, "half a surrogate pair, which no encoding can hold")
 
 
-def _json_type(value: object) -> str:
-    return _JSON_TYPES.get(type(value), "a number")
-
-
 def read_records(path: str | Path) -> Iterator[Record]:
     """Stream the lines of a JSON Lines file.
 
@@ -285,7 +189,7 @@ def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
         DataError: The file cannot be read, or does not hold such dialogues.
     """
     path = Path(path)
-    plain = path.with_suffix("") if path.suffix in _COMPRESSED else path
+    plain = path.with_suffix("") if path.suffix in COMPRESSED else path
     if plain.suffix not in _READERS:
         expected = ", ".join(_READERS)
         raise DataError(f"unknown ending: expected {expected}, or these with .gz or .xz", str(path))

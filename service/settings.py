@@ -167,7 +167,7 @@ class Settings(Limits):
     fallback_timeout: Seconds = 20.0
     """Seconds until its answer is complete, or until the next event of a stream."""
     default_pool: Path | None = None
-    """File of candidates (JSONL) for the pool `default`, loaded if there is no such pool yet."""
+    """File of candidates for the pool `default`, loaded if there is no such pool yet."""
 
     journal: Path | None = None
     """Folder of the journal: what was said, offered and chosen. By default there is none."""

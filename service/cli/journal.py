@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from turnwise.models.data import write_jsonl
+from turnwise.models.text_files import write_jsonl
 from turnwise.service.cli.options import Written
 
 journal = typer.Typer(

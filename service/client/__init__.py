@@ -9,6 +9,7 @@ Calls return types of `service.wire` and raise exceptions of `service.client.err
 needs neither a model nor torch.
 """
 
+from turnwise.service.candidate_files import CandidateFile, Columns
 from turnwise.service.client.asynchronous import AsyncClient, AsyncPool, AsyncSession
 from turnwise.service.client.errors import (
     AccessError,
@@ -45,8 +46,10 @@ __all__ = [
     "AsyncPool",
     "AsyncSession",
     "Avoided",
+    "CandidateFile",
     "Client",
     "ClientError",
+    "Columns",
     "ConflictError",
     "Edited",
     "Feedback",

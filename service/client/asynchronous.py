@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 import httpx
 from anyio import sleep, to_thread
 
+from turnwise.service.candidate_files import CandidateFile
 from turnwise.service.client.attempts import Attempts
 from turnwise.service.client.calls import AsyncSender, Call, check
 from turnwise.service.client.connection import Connected
@@ -135,7 +136,11 @@ class AsyncPool(PoolOperations, AsyncSender):
             raise upload.located(error) from None
 
     async def load(
-        self, file: Path, progress: Progress | None = None, *, add_examples: bool = False
+        self,
+        file: Path | CandidateFile,
+        progress: Progress | None = None,
+        *,
+        add_examples: bool = False,
     ) -> Loaded:
         """Add or replace the candidates of a file, as `Pool.load` does."""
         begin = partial(Load, self.name, file, progress, add_examples=add_examples)

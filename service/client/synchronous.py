@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 
 import httpx
 
+from turnwise.service.candidate_files import CandidateFile
 from turnwise.service.client.attempts import Attempts
 from turnwise.service.client.calls import Call, Sender, check
 from turnwise.service.client.connection import Connected
@@ -137,11 +138,11 @@ class Pool(PoolOperations, Sender):
         """Add or replace candidates of an existing pool, as one version or not at all.
 
         Args:
-            candidates: A file, which is streamed; candidates; or texts.
+            candidates: A file; candidates; or texts.
             progress: Called with (candidates encoded, candidates in total).
 
         Raises:
-            DataError: A line of the file is not a candidate, or the service rejects it.
+            DataError: The file cannot be read, has no candidates, or the service rejects one.
             ClientError: The service rejects the upload or cannot be reached.
         """
         upload = Upload(self.name, candidates, progress)
@@ -151,7 +152,11 @@ class Pool(PoolOperations, Sender):
             raise upload.located(error) from None
 
     def load(
-        self, file: Path, progress: Progress | None = None, *, add_examples: bool = False
+        self,
+        file: Path | CandidateFile,
+        progress: Progress | None = None,
+        *,
+        add_examples: bool = False,
     ) -> Loaded:
         """Add or replace the candidates of a file, in batches that make one version each.
 
@@ -160,12 +165,12 @@ class Pool(PoolOperations, Sender):
         it has, and does not encode them again.
 
         Args:
-            file: Lines of JSON (also .gz, .xz).
+            file: The file, or what was read from it.
             progress: Called with (candidates loaded, candidates in the file).
             add_examples: Add only the examples of the lines, to candidates that the pool has.
 
         Raises:
-            DataError: The file has no candidates, a line is not one, or the service rejects it.
+            DataError: The file cannot be read, has no candidates, or the service rejects one.
             ClientError: The service rejects a batch or cannot be reached.
         """
         load = Load(self.name, file, progress, add_examples=add_examples)

@@ -4,16 +4,14 @@ import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from itertools import islice
 from pathlib import Path
 
 import httpx
 from anyio import to_thread
 from pydantic import TypeAdapter, ValidationError
 
-from turnwise.models.data import read_jsonl
-from turnwise.models.errors import DataError, TurnwiseError
-from turnwise.service.candidate_files import candidate_lines
+from turnwise.models.errors import TurnwiseError
+from turnwise.service.candidate_files import CandidateFile
 from turnwise.service.client.attempts import Attempts
 from turnwise.service.client.calls import path
 from turnwise.service.client.errors import ClientError, ProblemError, UnexpectedAnswerError
@@ -27,7 +25,7 @@ from turnwise.service.wire.pools import (
 from turnwise.service.wire.problems import PROBLEM_PREFIX, Problem
 
 Candidates = Path | Collection[UploadedCandidate | str]
-"""A file of JSON lines (also .gz, .xz), which is streamed; candidates; or their texts."""
+"""A file; candidates; or their texts."""
 Progress = Callable[[int, int], None]
 """Called with (candidates encoded, candidates in total)."""
 
@@ -50,7 +48,7 @@ class Upload:
         add_examples: Whether to add their examples to the pool's candidates, and nothing else.
 
     Raises:
-        DataError: A line of the file is not a candidate; nothing was sent.
+        DataError: The file cannot be read, or has no candidates; nothing was sent.
         TypeError: The candidates are one text, perhaps a file name, or an iterator, which cannot
             be sent again.
     """
@@ -68,6 +66,10 @@ class Upload:
                 "candidates must be a Path or a collection, not one text or an iterator"
             )
         self._path = path("pools", pool, "candidates") + ("?examples=add" if add_examples else "")
+        self._file = None
+        if isinstance(candidates, Path):
+            self._file = CandidateFile.read(candidates)
+            candidates = self._file.candidates
         self._candidates = candidates
         self._progress = progress
         self._bytes = sum(map(len, self.chunks()))
@@ -118,7 +120,8 @@ class Upload:
     def chunks(self) -> Iterator[bytes]:
         """Yield the body, lines of JSON, in chunks of about 64 KB."""
         chunk = bytearray()
-        for candidate in self._read_all():
+        for given in self._candidates:
+            candidate = UploadedCandidate(text=given) if isinstance(given, str) else given
             chunk += json.dumps(candidate.model_dump(exclude_defaults=True)).encode() + b"\n"
             if len(chunk) >= _CHUNK:
                 yield bytes(chunk)
@@ -126,7 +129,7 @@ class Upload:
         yield bytes(chunk)
 
     async def async_chunks(self) -> AsyncIterator[bytes]:
-        """Yield the same chunks, read in a thread."""
+        """Yield the same chunks, made in a thread."""
         chunks = self.chunks()
         while chunk := await to_thread.run_sync(next, chunks, b""):
             yield chunk
@@ -157,15 +160,7 @@ class Upload:
 
     def located(self, error: ProblemError) -> TurnwiseError:
         """Return an error that names the line of the file, if the problem is about a candidate."""
-        file = self._candidates
-        return _locate_in_file(error, file) if isinstance(file, Path) else error
-
-    def _read_all(self) -> Iterator[UploadedCandidate]:
-        if isinstance(self._candidates, Path):
-            yield from candidate_lines(self._candidates)
-        else:
-            for given in self._candidates:
-                yield UploadedCandidate(text=given) if isinstance(given, str) else given
+        return _locate_in_file(error, self._file) if self._file else error
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,32 +181,32 @@ class Load:
         add_examples: As of an upload.
 
     Raises:
-        DataError: A line of the file is not a candidate, or there are none; nothing was sent.
+        DataError: The file cannot be read, or has no candidates; nothing was sent.
     """
 
     def __init__(
-        self, pool: str, file: Path, progress: Progress | None, *, add_examples: bool = False
+        self,
+        pool: str,
+        file: Path | CandidateFile,
+        progress: Progress | None,
+        *,
+        add_examples: bool = False,
     ) -> None:
         self._pool = pool
         self._add_examples = add_examples
-        self._file = file
+        self._file = CandidateFile.read(file) if isinstance(file, Path) else file
         self._progress = progress
-        self._total = 0
-        examples = 0
-        for candidate in candidate_lines(file):
-            self._total += 1
-            examples += len(candidate.examples)
-        if not self._total:
-            raise DataError("there are no candidates", str(file))
         self._loaded = 0
         self._sent = 0
+        examples = sum(len(candidate.examples) for candidate in self._file.candidates)
         self.result = Loaded(version=0, upserted=0, unchanged=0, size=0, examples=examples)
         """The sum of the batches that are in the pool; version and size are those of the last."""
 
     def uploads(self) -> Iterator[Upload]:
         """Yield the uploads of the batches."""
-        candidates = candidate_lines(self._file)
-        while batch := list(islice(candidates, BATCH)):
+        candidates = self._file.candidates
+        for start in range(0, len(candidates), BATCH):
+            batch = candidates[start : start + BATCH]
             self._sent += len(batch)
             yield Upload(self._pool, batch, self._report_progress, add_examples=self._add_examples)
 
@@ -233,7 +228,7 @@ class Load:
             located = _locate_in_file(error, self._file, self._loaded)
         if self._loaded:
             located.add_note(
-                f"the first {self._loaded} of {self._total} candidates are in pool "
+                f"the first {self._loaded} of {len(self._file.rows)} candidates are in pool "
                 f"'{self._pool}'; load the file again to go on, which skips them"
             )
         return located
@@ -241,10 +236,10 @@ class Load:
     def _report_progress(self, encoded: int, total: int) -> None:
         if self._progress:  # a batch has perhaps fewer texts to encode than candidates
             batch = self._sent - self._loaded
-            self._progress(self._loaded + batch * encoded // total, self._total)
+            self._progress(self._loaded + batch * encoded // total, len(self._file.rows))
 
 
-def _locate_in_file(error: ProblemError, file: Path, skipped: int = 0) -> TurnwiseError:
+def _locate_in_file(error: ProblemError, file: CandidateFile, skipped: int = 0) -> TurnwiseError:
     """Return an error that names the line of a file, if the problem is about a candidate.
 
     Args:
@@ -254,7 +249,7 @@ def _locate_in_file(error: ProblemError, file: Path, skipped: int = 0) -> Turnwi
     """
     for wrong in error.errors:
         match wrong.loc:
-            case ("body", int(place), *names):
-                line, _ = next(islice(read_jsonl(file), skipped + place, None))
-                return DataError(wrong.msg, str(file), line, ".".join(map(str, names)) or None)
+            case ("body", int(index), *names):
+                row = file.rows[skipped + index]
+                return row.error(wrong.msg, ".".join(map(str, names)) or None)
     return error

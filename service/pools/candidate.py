@@ -1,6 +1,5 @@
 """Candidates: their ids, their equality, and what they may have."""
 
-import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from turnwise.models.texts import fold_text
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.settings import Limits, describe_excess
-from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate
+from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate, derive_id
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _OBJECT = 72
@@ -65,9 +64,10 @@ class Candidate:
         body: str | None = None,
     ) -> Self:
         """Return a candidate; an id that is left out is derived from the text."""
-        derived = id or hashlib.sha256(text.encode()).hexdigest()[:16]
         packed = _compact(metadata) if metadata else b""
-        return cls(derived, text, packed, tuple(examples), group, tuple(learned), body)
+        return cls(
+            id or derive_id(text), text, packed, tuple(examples), group, tuple(learned), body
+        )
 
     @classmethod
     def uploaded(cls, candidate: UploadedCandidate) -> Self:

@@ -1,5 +1,6 @@
 """Pools: uploads, edits and searches of candidates, and the state of a pool."""
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
@@ -67,6 +68,11 @@ class UploadedCandidate(Value):
         if any(isinstance(value, dict | list) for value in level):
             raise ValueError(f"nests deeper than the limit of {_MOST_LEVELS} levels")
         return metadata
+
+
+def derive_id(text: str) -> str:
+    """Return the id of a candidate that is uploaded without one."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _values_of(value: object) -> Iterable[object]:

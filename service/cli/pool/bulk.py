@@ -1,6 +1,6 @@
 """Encodes catalogues into parts, and imports the parts into pools."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ class Encoded(NamedTuple):
 
 async def encode_catalogue(
     settings: Settings,
-    files: Sequence[str],
+    catalogue: Catalogue,
     out: str,
     progress: EncodingProgress,
     *,
@@ -41,7 +41,7 @@ async def encode_catalogue(
 
     Args:
         settings: Name the model, and the remote encoder if there is one.
-        files: Files or URLs of the catalogue.
+        catalogue: The catalogue.
         out: Folder or URL for the parts.
         progress: Called with (candidates encoded, candidates to encode).
         shard: The parts that this process writes: every `shards`-th, beginning with this one (the
@@ -49,12 +49,10 @@ async def encode_catalogue(
         shards: Number of processes that share the work.
 
     Raises:
-        DataError: A row is not a candidate, or a file cannot be read; nothing was written.
         PartsError: The folder has parts of another catalogue or model.
         ServiceError: The encoder failed; the parts that were written before it stay.
     """
     folder = PartsFolder(out)
-    catalogue = Catalogue.read(files)
     async with AsyncExitStack() as stack:
         metrics = Metrics()
         model = await load_main_encoder(settings, metrics, stack)

@@ -7,23 +7,31 @@ import typer
 
 from turnwise.models.extras import EXTRAS, require
 from turnwise.service.cli.pool.options import (
+    BodyColumn,
+    Encoding,
+    ExamplesColumn,
+    GroupColumn,
+    IdColumn,
+    MetadataColumns,
     Namespace,
     RedisUrl,
+    TextColumn,
     check_name,
     parse_shard,
     parse_store,
     read_settings_of,
+    split_names,
 )
 from turnwise.service.cli.progress import UploadProgress
 from turnwise.service.urls import show_url
 
 
 def encode(
-    catalogue: Annotated[
+    files: Annotated[
         list[str],
         typer.Argument(
-            help="Files or URLs with id (optional), text and metadata: "
-            ".parquet, .jsonl or .csv (the last two also .gz, .xz)."
+            metavar="CATALOGUE...",
+            help="Files or URLs: .parquet, or candidates as `turnwise pool load` takes them.",
         ),
     ],
     *,
@@ -34,6 +42,13 @@ def encode(
     shard: Annotated[
         str, typer.Option(help="I/N: encode the I-th of N shares, as one job of an array.")
     ] = "1/1",
+    text: TextColumn = None,
+    examples: ExamplesColumn = None,
+    id: IdColumn = None,  # noqa: A002 - the option's name
+    group: GroupColumn = None,
+    body: BodyColumn = None,
+    metadata: MetadataColumns = None,
+    encoding: Encoding = None,
 ) -> None:
     """Encode a catalogue into a folder of Parquet files, which `turnwise pool import` loads.
 
@@ -41,13 +56,19 @@ def encode(
     complete.
     """
     require(*EXTRAS["bulk"])
+    from turnwise.service.candidate_files import CandidateReader, Columns  # noqa: PLC0415
     from turnwise.service.cli.pool.bulk import encode_catalogue  # noqa: PLC0415 - loads the model
+    from turnwise.service.pools.files.catalogue import Catalogue  # noqa: PLC0415
     from turnwise.service.settings import read_settings  # noqa: PLC0415
 
     number, of = parse_shard(shard)
     settings = read_settings(model=model) if model else read_settings()
+    columns = Columns(text, examples, id, group, body, split_names(metadata))
+    read = Catalogue.read(files, CandidateReader(columns, encoding))
+    for note in read.notes:
+        typer.echo(note)
     with UploadProgress() as progress:
-        work = encode_catalogue(settings, catalogue, out, progress, shard=number, shards=of)
+        work = encode_catalogue(settings, read, out, progress, shard=number, shards=of)
         done = asyncio.run(work)
     parts = len(done.manifest.parts)
     typer.echo(

@@ -7,6 +7,16 @@ from typing import Annotated
 import typer
 
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
+from turnwise.service.cli.pool.options import (
+    BodyColumn,
+    Encoding,
+    ExamplesColumn,
+    GroupColumn,
+    IdColumn,
+    MetadataColumns,
+    TextColumn,
+    split_names,
+)
 from turnwise.service.cli.progress import UploadProgress
 
 
@@ -14,8 +24,8 @@ def load(
     file: Annotated[
         Path,
         typer.Argument(
-            help='Lines of {"text"} and optionally "id", "metadata", "examples" and "group" '
-            "(.jsonl; .gz, .xz)."
+            help="Candidates: .jsonl, .json, .csv or .tsv with a text and optionally id, examples, "
+            "group and others, or .txt with one text a line (also .gz, .xz)."
         ),
     ],
     *,
@@ -24,32 +34,46 @@ def load(
         bool,
         typer.Option(
             "--add-examples",
-            help="Add only the examples of the lines, to candidates that the pool has.",
+            help="Add only the examples of the file, to candidates that the pool has.",
         ),
     ] = False,
+    text: TextColumn = None,
+    examples: ExamplesColumn = None,
+    id: IdColumn = None,  # noqa: A002 - the option's name
+    group: GroupColumn = None,
+    body: BodyColumn = None,
+    metadata: MetadataColumns = None,
+    encoding: Encoding = None,
     url: Url = LOCAL,
     key: Key = None,
 ) -> None:
     """Upload candidates to a running service, in batches.
 
+    Rows with the same text, or the same id, are one candidate with the examples of all of them.
+    Columns that are not read otherwise become metadata.
+
     A batch makes one version of the pool, or changes nothing if it fails. After an interruption,
     run the command again: it skips the candidates that the pool has.
     """
-    from turnwise.service.client import NotFoundError  # noqa: PLC0415
+    from turnwise.service.client import CandidateFile, Columns, NotFoundError  # noqa: PLC0415
 
+    columns = Columns(text, examples, id, group, body, split_names(metadata))
+    candidates = CandidateFile.read(file, columns, encoding)
+    for note in candidates.notes:
+        typer.echo(f"{file}: {note}")
     with connected(url, key) as client, UploadProgress() as progress:
         target = client.pool(pool)
         try:
-            loaded = target.load(file, progress, add_examples=add_examples)
-        except NotFoundError:  # only now, so that a file that cannot be read leaves no empty pool
+            loaded = target.load(candidates, progress, add_examples=add_examples)
+        except NotFoundError:
             if add_examples:
                 raise
             target.create()
-            loaded = target.load(file, progress)
-    examples = f", {loaded.examples} examples" if loaded.examples else ""
+            loaded = target.load(candidates, progress)
+    counted = f", {loaded.examples} examples" if loaded.examples else ""
     typer.echo(
         f"pool {pool}: version {loaded.version}, {loaded.size} candidates "
-        f"({loaded.upserted} new or changed, {loaded.unchanged} as before){examples}"
+        f"({loaded.upserted} new or changed, {loaded.unchanged} as before){counted}"
     )
 
 
@@ -112,8 +136,8 @@ def alias(
 
 def _read_ids(file: Path) -> list[str]:
     """Return the ids that a file lists, without duplicates."""
-    from turnwise.models.data import read_jsonl  # noqa: PLC0415
     from turnwise.models.errors import DataError  # noqa: PLC0415
+    from turnwise.models.text_files import read_jsonl  # noqa: PLC0415
 
     ids: dict[str, None] = {}
     for number, record in read_jsonl(file):

@@ -38,6 +38,55 @@ RedisUrl = Annotated[
 ]
 
 
+TextColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--text",
+        help="Column, or field, of the texts.",
+        show_default="text, answer, response, reply or content",
+    ),
+]
+ExamplesColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--examples",
+        help="Column of the utterances after which a text fits.",
+        show_default="examples, example, questions and question",
+    ),
+]
+IdColumn = Annotated[
+    str | None, typer.Option("--id", help="Column of the ids.", show_default="id, or the text's")
+]
+GroupColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--group", help="Column of the groups; '' for none.", show_default="group or intent"
+    ),
+]
+BodyColumn = Annotated[
+    str | None, typer.Option("--body", help="Column of the bodies.", show_default="body")
+]
+MetadataColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--metadata",
+        help="Columns of metadata, with commas between them; '' for none.",
+        show_default="all others",
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoding of the file, such as cp1252.", show_default="as its mark, or UTF-8"
+    ),
+]
+
+
+def split_names(names: str | None) -> list[str] | None:
+    """Return the names between commas; None if there is no option."""
+    return None if names is None else [name.strip() for name in names.split(",")]
+
+
 def parse_store(name: str, option: str, *without: str) -> "StoreName":
     """Return the store that an option names, which must not be one of `without`."""
     from turnwise.service.wire.fields import StoreName  # noqa: PLC0415

@@ -1,87 +1,77 @@
-"""Files of candidates: those of the default pool and of snapshots."""
+"""Files of candidates as a team has them, read within the limits of uploads."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+import logging
 from pathlib import Path
-from typing import Annotated, Any
+from sys import getsizeof
+from typing import BinaryIO
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
-
-from turnwise.models.data import read_jsonl
-from turnwise.models.errors import DataError, first_error
-from turnwise.service.candidate_files import read_candidate
-from turnwise.service.errors import InvalidRequest
-from turnwise.service.pools.candidate import Candidate, Learned, distinct, find_excesses
+from turnwise.models.text_files import open_binary
+from turnwise.service.candidate_files import CandidateReader, Row
+from turnwise.service.pools.candidate import Candidate, find_excesses
 from turnwise.service.pools.memory.free_memory import Memory
-from turnwise.service.wire.fields import Finite, SessionId, Text
-from turnwise.service.wire.pools import MOST_EXAMPLES
 
-_ASKED = 1 << 20
-"""Bytes of candidates after which the free memory is looked at again."""
+_OBJECT = 1000
+"""Bytes of a row that is being read, without its texts."""
+_PARSED = 40
+"""Bytes of memory that a byte of metadata may become."""
 
-
-class _LearnedLine(BaseModel):
-    """A learned example, as a line of a snapshot has it."""
-
-    text: Text
-    at: Finite
-    session: SessionId | None = None
-
-
-_learned_lines = TypeAdapter(Annotated[tuple[_LearnedLine, ...], Field(max_length=MOST_EXAMPLES)])
+_log = logging.getLogger("turnwise.pools")
 
 
 def read_candidates(path: Path, most: int) -> list[Candidate]:
-    """Return the candidates of a JSON Lines file; only `text` is required.
-
-    The limits are those of uploads.
+    """Return the candidates of a file; the log says what became of its columns.
 
     Args:
-        path: The file, also `.gz` or `.xz`.
+        path: The file, as `turnwise pool load` takes it.
         most: Greatest number of candidates.
 
     Raises:
-        DataError: The file cannot be read, a line is not a candidate or exceeds a limit, there are
-            too many lines, or two different candidates share an id.
+        DataError: The file cannot be read, a record is not a candidate or exceeds a limit, there
+            are too many, or two different candidates share an id.
         NotEnoughMemory: The candidates do not fit into memory.
     """
-    candidates = list[Candidate]()
-    with Memory().admitted(0, f"reading {path}") as memory:
-        unasked = 0
-        for line, record in read_jsonl(path):
-            if len(candidates) == most:
-                raise DataError(f"more candidates than the limit of {most}", str(path), line)
-            candidate = _read(record, str(path), line)
-            candidates.append(candidate)
-            unasked += candidate.memory
-            if unasked > _ASKED:
-                memory.use(unasked)
-                unasked = 0
-    try:
-        distinct(candidates)
-    except InvalidRequest as error:
-        raise DataError(error.errors[0].msg, str(path)) from None
-    return candidates
+    with open_binary(path) as file:
+        return read_open_file(file, str(path), most, Memory())
 
 
-def read_limited(record: Mapping[str, Any], file: str, line: int | None = None) -> Candidate:
-    """Return the candidate of a record, which obeys the limits of uploads.
+def read_open_file(
+    file: BinaryIO,
+    name: str,
+    most: int,
+    memory: Memory,
+    reader: CandidateReader | None = None,
+) -> list[Candidate]:
+    """Return the candidates of an open file, which can seek.
 
-    Raises:
-        DataError: It is not a candidate, or exceeds a limit. The error names the field.
+    Args:
+        file: The file.
+        name: Its name.
+        most: Greatest number of candidates.
+        memory: Admits what is read.
+        reader: Knows the columns and the encoding; by default the usual ones.
+
+    Raises: as `read_candidates`.
     """
-    uploaded = read_candidate(record, file, line)
-    for field, message in find_excesses(uploaded):
-        raise DataError(message, file, line, field)
-    return Candidate.uploaded(uploaded)
+    reader = reader or CandidateReader()
+    with memory.admitted(0, f"reading {name}") as admission:
+        limited = (check_limits(row) for row in reader.read(file, name))
+        rows = reader.merge(admission.count(limited, _measure))
+    if len(rows) > most:
+        raise rows[most].error(f"more candidates than the limit of {most}")
+    for note in reader.notes(sum(row.left_out for row in rows)):
+        _log.info("%s: %s", name, note)
+    return [Candidate.uploaded(row.candidate) for row in rows]
 
 
-def _read(record: Mapping[str, Any], file: str, line: int) -> Candidate:
-    """Return the candidate of a line, with the examples that it had learned."""
-    candidate = read_limited(record, file, line)
-    try:
-        learned = _learned_lines.validate_python(record.get("learned") or ())
-    except ValidationError as error:
-        raise DataError(f"not a candidate: {first_error(error)}", file, line, "learned") from None
-    examples = tuple(Learned(**example.model_dump()) for example in learned)
-    return replace(candidate, learned=examples).within_limit()
+def check_limits(row: Row) -> Row:
+    """Return a row that obeys the limits of uploads, or raise DataError."""
+    for field, message in find_excesses(row.candidate):
+        raise row.error(message, field)
+    return row
+
+
+def _measure(row: Row) -> int:
+    """Return about how many bytes of memory a row takes."""
+    candidate = Candidate.uploaded(row.candidate)
+    texts = sum(map(getsizeof, (candidate.text, *candidate.examples)))
+    return _OBJECT + texts + _PARSED * len(candidate.metadata_json)

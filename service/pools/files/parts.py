@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.models.roles import EncoderKind
 from turnwise.service.encoder.model import Encoder
-from turnwise.service.pools.files.candidates import read_limited
-from turnwise.service.pools.files.catalogue import Catalogue, parse_metadata, url_errors
+from turnwise.service.pools.files.catalogue import Catalogue, url_errors
+from turnwise.service.pools.files.stored import parse_metadata, read_stored_candidate
 from turnwise.service.pools.memory.flat import Float16, are_unit
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.urls import show_url
@@ -235,7 +235,7 @@ def _batch(table: pa.Table, file: str, dimension: int) -> CandidateBatch:
     named = ("id", "text", "metadata", "examples", "group", "body")
     rows = table.select([name for name in named if name in table.column_names]).to_pylist()
     candidates = [
-        read_limited(row | {"metadata": parse_metadata(row["metadata"], file)}, file)
+        read_stored_candidate(row | {"metadata": parse_metadata(row["metadata"], file)}, file)
         for row in rows
     ]
     vectors = _read_vectors(table["vector"].combine_chunks(), dimension)

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from turnwise.models.data import write_jsonl
 from turnwise.models.errors import DataError, TurnwiseError, first_error
 from turnwise.models.files import create_folder
+from turnwise.models.text_files import write_jsonl
 from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder, encode_batch
-from turnwise.service.pools.files.candidates import read_candidates
+from turnwise.service.pools.files.stored import read_stored_candidates
 from turnwise.service.pools.memory.flat import Float16, are_unit
 from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.pools.view import CandidateBatch, PoolView
@@ -211,7 +211,7 @@ def _check(folder: Path) -> SnapshotManifest:
 def _read_batch(folder: Path, manifest: SnapshotManifest, most: int) -> CandidateBatch:
     if manifest.size > most:
         raise SnapshotError(describe_excess(manifest.size, most, "candidates"))
-    candidates = read_candidates(folder / _CANDIDATES, most)
+    candidates = read_stored_candidates(folder / _CANDIDATES, most)
     if len(candidates) != manifest.size:
         raise SnapshotError(
             f"{_CANDIDATES} holds {len(candidates)} candidates; its manifest says {manifest.size}"

@@ -2,14 +2,20 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from turnwise.service.errors import NotEnoughMemory
 
+T = TypeVar("T")
+
 SPARE = 64 << 20
 """Bytes that stay free for everything that does not ask, such as turns."""
+
+_COUNTED = 1 << 20
+"""Bytes of items after which the free memory is looked at again."""
 
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
@@ -49,6 +55,20 @@ class Admission:
         """
         self.promise(max(0, size - self.unused))
         self.unused -= size
+
+    def count(self, items: Iterable[T], measure: Callable[[T], int]) -> Iterator[T]:
+        """Yield items, and count the bytes that they take as used.
+
+        Raises:
+            NotEnoughMemory: They do not fit.
+        """
+        size = 0
+        for item in items:
+            size += measure(item)
+            if size > _COUNTED:
+                self.use(size)
+                size = 0
+            yield item
 
 
 class Memory:

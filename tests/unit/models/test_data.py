@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.models.data import (
-    Dialogue,
-    Preferred,
-    Utterance,
-    merge_runs,
-    read_dialogues,
-)
+from turnwise.models.data import Dialogue, Preferred, Utterance, merge_runs, read_dialogues
 from turnwise.models.errors import ConfigError, DataError, TurnwiseError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

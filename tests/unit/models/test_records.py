@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.models.data import open_text, read_jsonl, read_records, write_jsonl
+from turnwise.models.data import read_records
 from turnwise.models.errors import DataError
+from turnwise.models.text_files import open_text, read_jsonl, write_jsonl
 
 
 def written(path: Path, content: str) -> Path:

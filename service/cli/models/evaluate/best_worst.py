@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from turnwise.models.data import write_jsonl
 from turnwise.models.errors import naming
+from turnwise.models.text_files import write_jsonl
 from turnwise.service.cli.options import Written
 
 best_worst = typer.Typer(help="Best-worst scaling, to build a benchmark.", no_args_is_help=True)

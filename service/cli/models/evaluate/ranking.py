@@ -8,7 +8,6 @@ from typing import Literal
 import typer
 from rich.progress import track
 
-from turnwise.models.data import write_jsonl
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.journal import as_offered, read_choices
 from turnwise.models.evaluation.ranking import (
@@ -18,6 +17,7 @@ from turnwise.models.evaluation.ranking import (
     evaluate_ranking,
     read_ranking,
 )
+from turnwise.models.text_files import write_jsonl
 from turnwise.service.cli.models.evaluate.loading import (
     load_encoders_and_rerankers,
     load_with_cross_encoders,

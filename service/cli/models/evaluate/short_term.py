@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import typer
 
-from turnwise.models.data import write_jsonl
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.language_model import sampled_replies
@@ -21,6 +20,7 @@ from turnwise.models.evaluation.short_term import (
     texts_of_examples,
 )
 from turnwise.models.evaluation.truncation import warn_of_long_dialogues, warn_of_truncation
+from turnwise.models.text_files import write_jsonl
 from turnwise.service.cli.models.evaluate.loading import find_retriever, load_encoders
 from turnwise.service.cli.models.evaluate.options import Compared
 from turnwise.service.cli.models.evaluate.report import report

@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.models.conftest import Encoders
 from turnwise.models.confidence import Calibration
-from turnwise.models.data import write_jsonl
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.answers import (
@@ -19,6 +18,7 @@ from turnwise.models.evaluation.answers import (
 )
 from turnwise.models.fusion import DEFAULT_FUSION, NO_EXAMPLE
 from turnwise.models.roles import EncoderKind
+from turnwise.models.text_files import write_jsonl
 
 ANSWERS = [
     Answer("rain", "winter rain", ("rain lamp", "lamp rain river", "river rain")),

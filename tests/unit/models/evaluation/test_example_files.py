@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.models.data import Dialogue, Utterance, write_jsonl
+from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.long_term import Setting, asked_goals, make_goal_sets
 from turnwise.models.evaluation.ranking import (
@@ -23,6 +23,7 @@ from turnwise.models.evaluation.short_term import (
 )
 from turnwise.models.evaluation.similarity import read_pairs, read_questions
 from turnwise.models.evaluation.split import Context
+from turnwise.models.text_files import write_jsonl
 
 TEXTS = ["where is the key", "under the mat"]
 CONTEXT = (Utterance("A", TEXTS[0]), Utterance("B", TEXTS[1]))

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tests.unit.models.conftest import Encoders
-from turnwise.models.data import Utterance, write_jsonl
+from turnwise.models.data import Utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.minimal_pairs import (
     MinimalPair,
@@ -12,6 +12,7 @@ from turnwise.models.evaluation.minimal_pairs import (
     read_minimal_pairs,
 )
 from turnwise.models.roles import EncoderKind
+from turnwise.models.text_files import write_jsonl
 
 ASKED = {"speaker": "bot", "text": "letter?"}
 YES_NO = {

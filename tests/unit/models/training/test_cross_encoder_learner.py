@@ -12,13 +12,13 @@ from tests.unit.models.conftest import Folder
 from tests.unit.models.training.conftest import train_once
 from turnwise.models.card import OWN_RERANKER, update_card
 from turnwise.models.confidence import Calibration
-from turnwise.models.data import write_jsonl
 from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers.cascade import read_cascade
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.own import OwnReranker
 from turnwise.models.roles import EncoderKind
+from turnwise.models.text_files import write_jsonl
 from turnwise.models.training import cascade
 from turnwise.models.training.cascade import add_reranker
 from turnwise.models.training.config import Config, CrossEncoderConfig, MinimalPairs

@@ -9,11 +9,12 @@ from tests.unit.models.conftest import Encoders, Folder
 from turnwise.models.arrays import Float64
 from turnwise.models.card import read_card, update_card
 from turnwise.models.confidence import Calibration
-from turnwise.models.data import Dialogue, Utterance, write_jsonl
+from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.evaluation.answers import Answer, Contexts, EncodedAnswers
 from turnwise.models.evaluation.dialogue_answers import EncodedDialogueAnswers, find_answers
 from turnwise.models.fusion import DEFAULT_FUSION, NO_EXAMPLE, Fusion
 from turnwise.models.roles import EncoderKind
+from turnwise.models.text_files import write_jsonl
 from turnwise.models.training.config import EncoderConfig
 from turnwise.models.training.corpora import finder
 from turnwise.models.training.fusion import (

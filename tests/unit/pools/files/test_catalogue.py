@@ -42,7 +42,7 @@ def parquet_of_objects(path: Path) -> None:
 
 def parquet_of_json(path: Path) -> None:
     texts = [row["metadata"] and json.dumps(row["metadata"]) for row in ROWS]
-    table = pa.Table.from_pylist([{**row, "other": 1} for row in ROWS])
+    table = pa.Table.from_pylist(ROWS)
     parquet.write_table(table.set_column(2, "metadata", [texts]), path)
 
 
@@ -85,14 +85,29 @@ def test_examples_groups_and_bodies_are_read(tmp_path: Path, name: str) -> None:
     assert read(tmp_path / name) == [Candidate.of("Bye.", body="Bye.\nBye."), hours]
 
 
-@pytest.mark.parametrize("other", [{"examples": ["Hi?"]}, {"group": "talk"}, {"body": "Hi."}])
-def test_a_candidate_with_another_field_is_another_one(
-    tmp_path: Path, other: dict[str, Any]
-) -> None:
-    row = {"id": "1", "text": "Hello.", "examples": ["Hi!"], "group": "hello"}
-    (tmp_path / "a.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(row | other)}\n")
-    with pytest.raises(DataError, match="'1' is also the id of another one"):
+def test_a_candidate_with_another_group_is_another_one(tmp_path: Path) -> None:
+    row = {"id": "1", "text": "Hello.", "group": "hello"}
+    other = row | {"group": "talk"}
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(other)}\n")
+    with pytest.raises(DataError, match="line 2: '1' is also the id of line 1"):
         read(tmp_path / "a.jsonl")
+
+
+def test_rows_of_one_answer_are_one_candidate_in_the_part_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "PART", 2)
+    rows = [("A?", "Yes."), ("B?", "No."), ("C?", "Yes."), ("D?", "Maybe."), ("B?", "No.")]
+    (tmp_path / "a.csv").write_text("\n".join(["question,answer", *map(",".join, rows)]))
+    found = Catalogue.read([str(tmp_path / "a.csv")])
+    yes = Candidate.of("Yes.", examples=["A?", "C?"])
+    maybe = Candidate.of("Maybe.", examples=["D?"])
+    assert dict(found.parts({0, 2, 4})) == {
+        0: [yes, Candidate.of("No.", examples=["B?"])],
+        2: [maybe],
+        4: [],
+    }
+    assert found.notes == ['text from "answer", examples from "question"']
 
 
 def test_a_file_may_be_at_a_url(tmp_path: Path) -> None:
@@ -111,31 +126,21 @@ def test_a_file_may_be_at_a_url(tmp_path: Path) -> None:
 
 BAD = {
     "a.jsonl": [
-        ('{"text": "x"}\n{"id": "1"}\n', 'line 2, field "text": not a candidate: Field required'),
-        ('{"text": "x", "id": 1}\n', 'line 1, field "id": not a candidate: Input should be'),
+        ('{"text": "x"}\n{"id": "1"}\n', 'line 2: no text among the fields "id"'),
         ('{"text": "x"}\n{"text": \n', "line 2: not JSON"),
         (f'{{"text": "{"x" * 2001}"}}\n', 'line 1, field "text": 2001 characters are more'),
-        (
-            f'{{"text": "x", "examples": ["y", "{"x" * 2001}"]}}\n',
-            'line 1, field "examples": not a candidate: String should have at most 2000',
-        ),
         (
             f'{{"text": "x", "metadata": {{"a": "{"x" * 5000}"}}}}\n',
             'line 1, field "metadata": 5009 bytes are more',
         ),
         (
             '{"id": "1", "text": "x"}\n{"id": "2", "text": "x"}\n{"id": "1", "text": "y"}\n',
-            "line 3, field \"id\": '1' is also the id of another one in FILE, line 1",
+            "line 3: '1' is also the id of another text, in line 1",
         ),
     ],
-    "a.csv": [
-        ("id,answer\n1,Yes\n", "line 1: a column repeats in the header"),
-        ("id,text\n1,Yes\n2\n", "line 3: not as many fields as the header has"),
-        ('id,text\n1,"Yes\n', "line 2: not CSV"),
-        ("text,examples\nYes.,Open?\n", 'line 1, field "examples": CSV has no examples'),
-    ],
+    "a.csv": [("id,txt\n1,Yes\n", "line 1: no text among the columns")],
     "a.parquet": [("PAR1", ": not Parquet")],
-    "a.txt": [("x", ": unknown ending: expected .parquet")],
+    "a.xlsx": [("x", ": unknown format: expected .jsonl")],
 }
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from turnwise.models.data import write_jsonl
+from turnwise.models.text_files import write_jsonl
 from turnwise.service.cli.main import app
 
 

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.unit.cli.models.evaluate.conftest import Written
-from turnwise.models.data import write_jsonl
+from turnwise.models.text_files import write_jsonl
 
 
 def test_pairs_writes_a_row_a_system_and_a_column_a_kind(

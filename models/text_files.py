@@ -1,0 +1,268 @@
+"""Text files, as lines, as JSON Lines and as tables.
+
+Every reader streams, reads `.gz` and `.xz` too, and raises `DataError`, which names file and line.
+A byte order mark names the encoding. Without one it is UTF-8, or the one that the caller names.
+"""
+
+import codecs
+import csv
+import gzip
+import json
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from io import BufferedReader, RawIOBase, TextIOWrapper
+from itertools import chain
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, NamedTuple, TextIO, cast
+
+from turnwise.models.errors import DataError
+from turnwise.models.files import replace_file
+
+COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+"""The endings of compressed files, and what opens them."""
+LONGEST_LINE = 4 << 20
+"""Characters of a line. A few kilobytes of `.xz` can hold a line that no memory can."""
+
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",  # spreadsheets put it before their CSV
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_SEPARATORS = ",;\t"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_JSON_TYPES = {
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+    bool: "a boolean",
+}
+
+
+def plain_ending(name: str | PurePath) -> str:
+    """Return the ending of a file name without `.gz` or `.xz`, in lower case."""
+    path = PurePath(name)
+    plain = path.with_suffix("") if path.suffix in COMPRESSED else path
+    return plain.suffix.lower()
+
+
+@contextmanager
+def open_text(path: str | Path, encoding: str | None = None) -> Iterator[TextIO]:
+    """Open a file as text; line endings stay as they are.
+
+    Raises:
+        DataError: The file cannot be opened, or `decode_text` raises it.
+    """
+    with open_binary(path) as file, decode_text(file, str(path), encoding) as text:
+        yield text
+
+
+@contextmanager
+def open_binary(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file to read its bytes; raises DataError if it cannot be opened."""
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(Path(path).open("rb"))
+        except OSError as error:
+            raise DataError(error.strerror or str(error), str(path)) from error
+        yield file
+
+
+@contextmanager
+def decode_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterator[TextIO]:
+    """Yield the text of a file that can seek; line endings stay as they are.
+
+    Args:
+        file: The file, which stays open.
+        name: Its name. With the ending `.gz` or `.xz` the file is decompressed.
+        encoding: Its encoding, unless it has a byte order mark; None for UTF-8.
+
+    Raises:
+        DataError: There is no such encoding; or, inside the `with`, the file has another encoding,
+            or is corrupt or truncated.
+    """
+    try:
+        with _decoded(file, name, encoding, "strict") as text:
+            yield text
+    except UnicodeDecodeError as error:
+        line = _find_undecodable_line(file, name, encoding)
+        what = f"not {error.encoding.upper()}: save it as UTF-8, or name its encoding (--encoding)"
+        raise DataError(what, name, line) from error
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        raise DataError(f"corrupt or truncated: {error}", name) from error
+
+
+@contextmanager
+def _decoded(file: BinaryIO, name: str, encoding: str | None, errors: str) -> Iterator[TextIO]:
+    file.seek(0)
+    opener = COMPRESSED.get(PurePath(name).suffix)
+    content = BufferedReader(cast("RawIOBase", opener(file) if opener else file))
+    start = content.peek(max(map(len, _MARKS)))
+    marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
+    try:
+        text = TextIOWrapper(content, marked or encoding or "utf-8", errors, newline="")
+    except LookupError:
+        raise DataError(f"there is no encoding '{encoding}'", name) from None
+    try:
+        yield text
+    finally:
+        if not file.closed:  # by an error that left a generator behind
+            text.detach()
+            content.detach()
+
+
+def _find_undecodable_line(file: BinaryIO, name: str, encoding: str | None) -> int | None:
+    """Return the first line with another encoding; text is decoded in blocks of many lines."""
+    with _decoded(file, name, encoding, "surrogateescape") as text:
+        lines = enumerate(read_lines(text, name), start=1)
+        return next((number for number, line in lines if _SURROGATE.search(line)), None)
+
+
+def read_lines(file: TextIO, name: str | Path) -> Iterator[str]:
+    """Stream the lines of an open file with their ends, and hold only one of them in memory.
+
+    Raises:
+        DataError: A line is too long.
+    """
+    number = 1
+    while line := file.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise DataError(f"more than {LONGEST_LINE} characters", str(name), number)
+        yield line
+        number += 1
+
+
+def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Stream the objects of a JSON Lines file with their line numbers; blank lines are skipped.
+
+    Raises:
+        DataError: The file cannot be read, a line is too long, or it is not a JSON object.
+    """
+    with open_text(path) as file:
+        yield from parse_jsonl(read_lines(file, path), str(path))
+
+
+def parse_jsonl(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of lines of JSON with their line numbers; blank lines are skipped.
+
+    Raises:
+        DataError: A line is not a JSON object.
+    """
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:  # its own line number counts within this line
+            what = f"not JSON: {error.msg}, column {error.pos + 1}; each line is one object"
+            raise DataError(what, name, number) from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"not JSON: {error}", name, number) from error
+        yield number, check_object(record, name, number)
+
+
+def check_object(value: object, name: str, line: int) -> dict[str, Any]:
+    """Return a JSON value that is an object, or raise DataError."""
+    if not isinstance(value, dict):
+        raise DataError(f"expected an object, found {describe_type(type(value))}", name, line)
+    return value
+
+
+def describe_type(kind: type) -> str:
+    """Return the name that JSON has for a type of Python."""
+    return _JSON_TYPES.get(kind, "a number")
+
+
+def write_jsonl(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
+    """Write a JSON Lines file, whole or not at all, and return the number of its lines.
+
+    The folder is made if it does not exist. The records may be read from the file itself.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    count = 0
+    with replace_file(Path(path)) as fresh, fresh.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+class Table(NamedTuple):
+    """A table: its first row names the columns."""
+
+    columns: list[str]
+    line: int
+    """The line of the header."""
+    rows: Iterator[tuple[int, dict[str, str]]]
+    """The first line of each row, and its cells by column. Empty rows are left out, and so are
+    columns without a name."""
+
+
+def read_table(lines: Iterable[str], name: str, is_known: Callable[[Sequence[str]], bool]) -> Table:
+    """Read a table whose cells are separated by commas, semicolons or tabs.
+
+    Args:
+        lines: The lines of the file with their ends.
+        name: The file's name in errors.
+        is_known: Returns whether some columns are those that the caller expects. They decide which
+            separator it is, since few rows may hold any of them.
+
+    Raises:
+        DataError: A column repeats; or, while rows are read, a row has not as many cells as the
+            header, or a quote is not closed.
+    """
+    lines = iter(lines)
+    skipped: list[str] = []
+    header = ""
+    for header in lines:
+        if header.strip():
+            break
+        skipped.append(header)
+    splits = {separator: _split_header(header, separator) for separator in _SEPARATORS}
+    separator = max(splits, key=lambda each: (is_known(splits[each]), len(splits[each])))
+    columns = splits[separator]
+    line = len(skipped) + 1
+    for column in columns:
+        if column and columns.count(column) > 1:
+            raise DataError(f'the header has two columns "{column}"', name, line)
+    reader = csv.reader(chain(skipped, [header], lines), delimiter=separator, strict=True)
+    return Table(columns, line, _read_rows(reader, columns, name, line))
+
+
+def _split_header(header: str, separator: str) -> list[str]:
+    try:
+        columns = next(csv.reader([header], delimiter=separator, strict=True), [])
+    except csv.Error:  # a quote, which another separator perhaps closes
+        columns = [header]
+    return [column.strip() for column in columns]
+
+
+def _read_rows(
+    reader: Any,  # noqa: ANN401 - the type of `csv.reader` has no name
+    columns: Sequence[str],
+    name: str,
+    header_line: int,
+) -> Iterator[tuple[int, dict[str, str]]]:
+    before = 0
+    try:
+        for cells in reader:
+            line = before + 1
+            before = reader.line_num
+            if line <= header_line or not any(map(str.strip, cells)):
+                continue
+            if len(cells) < len(columns) or any(cells[len(columns) :]):
+                raise DataError(
+                    f"{len(cells)} cells, but the header has {len(columns)}: put quotes around "
+                    "cells that hold the separator or a line break",
+                    name,
+                    line,
+                )
+            row = zip(columns, cells, strict=False)
+            yield line, {column: cell for column, cell in row if column}
+    except csv.Error as error:
+        raise DataError(f"not CSV: {error}", name, reader.line_num) from error

@@ -1,0 +1,20 @@
+"""Files of candidates, as a team has them: JSON Lines, a JSON array, a table, or one text a line.
+
+`turnwise pool load` and `encode`, the default pool, and the API's uploads of files read them here.
+
+- `formats`: the records of a file, whatever its format.
+- `columns`: which columns, or fields, of a record make a candidate.
+- `reader`: the candidates of a file; the records of one answer become one candidate.
+
+The package may import `wire` and `models`.
+"""
+
+from turnwise.service.candidate_files.columns import Columns
+from turnwise.service.candidate_files.reader import (
+    CandidateFile,
+    CandidateReader,
+    Row,
+    parse_candidate,
+)
+
+__all__ = ["CandidateFile", "CandidateReader", "Columns", "Row", "parse_candidate"]

@@ -1,0 +1,168 @@
+"""Which columns of a table, or fields of a JSON object, make a candidate."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnwise.models.errors import DataError
+
+_NAMES = {
+    "text": ("text", "answer", "response", "reply", "content"),
+    "examples": ("examples", "example", "questions", "question"),
+    "id": ("id",),
+    "group": ("group", "intent"),
+    "body": ("body",),
+}
+"""The names by which a column is found, in any case. The first that a record has is its text."""
+_ADVICE = f"call one {', '.join(_NAMES['text'])}, or name it with --text"
+_INTENT = "intent"
+"""A group that stays among the metadata, so that filters find it."""
+_LEARNED = "learned"
+"""The examples that feedback added, in a file of a snapshot: only a restored snapshot has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a file of candidates.
+
+    A column that is None is found by the usual names: `text`, `answer`, `response`, `reply` or
+    `content`; `examples`, `example`, `questions` and `question`; `id`; `group` or `intent`; `body`.
+    An empty name stands for no column.
+    """
+
+    text: str | None = None
+    examples: str | None = None
+    """Utterances of another speaker: one in a cell, or a JSON list of them."""
+    id: str | None = None
+    group: str | None = None
+    body: str | None = None
+    metadata: Collection[str] | None = None
+    """Columns that become metadata; None for all that are not read otherwise."""
+
+    def find(self, part: str, names: Sequence[str]) -> list[str]:
+        """Return the columns that a part of a candidate is read from.
+
+        Args:
+            part: `text`, `examples`, `id`, `group` or `body`.
+            names: The columns that there are.
+        """
+        wanted = getattr(self, part)
+        if wanted is not None:
+            return [wanted] if wanted in names else []
+        folded = {_fold(name): name for name in reversed(names)}
+        found = [folded[name] for name in _NAMES[part] if name in folded]
+        return found if part == "examples" else found[:1]
+
+    def know(self, names: Sequence[str]) -> bool:
+        """Return whether there is a column of texts."""
+        return bool(self.find("text", names))
+
+    def check_header(self, names: Sequence[str], file: str, line: int) -> None:
+        """Raise DataError if the header of a table lacks a column that is needed, or was named."""
+        for part in _NAMES:
+            wanted = getattr(self, part)
+            if wanted and wanted not in names:
+                raise DataError(f'no column "{wanted}" among {_quote(names)}', file, line)
+        if not self.know(names):
+            what = f"no text among the columns of the first row, {_quote(names)}: {_ADVICE}"
+            raise DataError(what, file, line)
+
+
+@dataclass(slots=True)
+class FieldReader:
+    """Takes the fields of candidates from records, and remembers where they were."""
+
+    columns: Columns
+    _sources: dict[str, dict[str, None]] = field(
+        default_factory=lambda: {part: {} for part in (*_NAMES, "metadata")}
+    )
+    """The columns that became a part of a candidate, where their names do not say so."""
+
+    def read(self, record: Mapping[str, Any], file: str, line: int | None) -> dict[str, Any]:
+        """Return the fields of a candidate; fields that are null or empty are left out.
+
+        Raises:
+            DataError: The record has no text.
+        """
+        given = {name: value for name, value in record.items() if value is not None and value != ""}
+        used = {part: self.columns.find(part, list(record)) for part in _NAMES}
+        if not used["text"]:
+            raise DataError(f"no text among the fields {_quote(record)}: {_ADVICE}", file, line)
+        if not (text := given.get(used["text"][0], "")):
+            raise DataError("empty: write a text, or remove the row", file, line, used["text"][0])
+        examples = [each for name in used["examples"] for each in _list_texts(given.get(name))]
+        fields = {
+            "text": text,
+            "id": next((_as_name(given.get(name)) for name in used["id"]), None),
+            "group": next((_as_name(given.get(name)) for name in used["group"]), None),
+            "body": next((given.get(name) for name in used["body"]), None),
+            "examples": examples,
+            "metadata": self._collect_metadata(given, used, file, line),
+        }
+        for part, names in used.items():
+            self._remember(part, (name for name in names if _fold(name) != part))
+        return {part: value for part, value in fields.items() if value is not None}
+
+    def describe(self) -> str:
+        """Return where the parts of candidates were; empty if the names of all columns say it."""
+        sources = self._sources.items()
+        named = [f"{part} from {_quote(names)}" for part, names in sources if names]
+        return ", ".join(named)
+
+    def _collect_metadata(
+        self, given: Mapping[str, Any], used: Mapping[str, list[str]], file: str, line: int | None
+    ) -> object:
+        try:
+            metadata = _as_object(given.get("metadata"))
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"not JSON: {error}", file, line, "metadata") from None
+        taken = {name for names in used.values() for name in names if _fold(name) != _INTENT}
+        wanted = self.columns.metadata
+        others = {
+            name: value
+            for name, value in given.items()
+            if name not in taken
+            and name not in {"metadata", _LEARNED}
+            and (wanted is None or name in wanted)
+        }
+        self._remember("metadata", others)
+        if isinstance(metadata, str):
+            return others | {"metadata": metadata}
+        return others | metadata if isinstance(metadata, dict) else metadata
+
+    def _remember(self, part: str, names: Iterable[str]) -> None:
+        for name in names:
+            self._sources[part][name] = None
+
+
+def _fold(name: str) -> str:
+    return name.strip().casefold()
+
+
+def _quote(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _as_name(value: object) -> object:
+    """Return an id or a group; numbers become text."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number else value
+
+
+def _as_object(value: object) -> object:
+    """Return metadata; a cell of a table may hold them as JSON."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        return json.loads(value)
+    return {} if value is None else value
+
+
+def _list_texts(value: object) -> list[Any]:
+    """Return the examples of a field: a list, JSON of one in a cell, or one example."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    if isinstance(value, list):
+        return [each for each in value if each not in (None, "")]
+    return [] if value is None else [value]

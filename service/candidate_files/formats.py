@@ -1,0 +1,125 @@
+"""The records of a file of candidates, whatever its format."""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, BinaryIO, TextIO
+
+from turnwise.models.errors import DataError
+from turnwise.models.text_files import (
+    LONGEST_LINE,
+    check_object,
+    decode_text,
+    parse_jsonl,
+    plain_ending,
+    read_lines,
+    read_table,
+)
+from turnwise.service.candidate_files.columns import Columns
+
+Record = tuple[int, dict[str, Any]]
+"""The first line of a record, and its fields."""
+
+ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
+"""The endings of files of candidates; each may be followed by `.gz` or `.xz`."""
+
+_LONGEST_ARRAY = 32 << 20
+"""Characters of a JSON array, which is parsed whole."""
+
+
+def read_records(
+    file: BinaryIO, name: str, columns: Columns, encoding: str | None = None
+) -> Iterator[Record]:
+    """Yield the records of a file.
+
+    - A file that begins with `{` or `[` holds JSON objects: one a line, or an array of them.
+    - A table has a header. Its separator is a comma, a semicolon or a tab.
+    - Another `.txt` holds one text a line.
+
+    Args:
+        file: The file, which can seek.
+        name: Its name, whose ending says what it holds if that is not JSON.
+        columns: The names of the columns.
+        encoding: The encoding, unless a byte order mark names it; None for UTF-8.
+
+    Raises:
+        DataError: The file cannot be read, or is of no such format.
+    """
+    ending = plain_ending(name)
+    with decode_text(file, name, encoding) as text:
+        skipped, first = _read_first_line(text)
+        if ending != ".txt" and first.startswith("["):
+            yield from _read_array(skipped, first, text, name)
+            return
+        if len(first) > LONGEST_LINE:
+            raise DataError(f"more than {LONGEST_LINE} characters", name, skipped + 1)
+        lines = chain(["\n"] * skipped, [first], read_lines(text, name))
+        if ending not in {".csv", ".tsv", ".txt"} and first[:1] in {"{", ""}:
+            yield from parse_jsonl(lines, name)
+        elif ending not in ENDINGS:
+            raise DataError(f"unknown format: expected {', '.join(ENDINGS)}, or .gz or .xz", name)
+        elif ending in {".csv", ".tsv"} or _is_table(first, name, columns):
+            yield from _read_table(lines, name, columns)
+        elif ending == ".txt":
+            yield from _read_texts(lines)
+        else:
+            raise DataError("not JSON: expected an object a line, or an array", name, skipped + 1)
+
+
+def _read_first_line(text: TextIO) -> tuple[int, str]:
+    """Return the number of blank lines, and the first other line, perhaps only its beginning."""
+    skipped = 0
+    while line := text.readline(LONGEST_LINE + 1):
+        if line.strip() or len(line) > LONGEST_LINE:
+            return skipped, line.lstrip(" ")
+        skipped += 1
+    return skipped, ""
+
+
+def _read_array(skipped: int, first: str, text: TextIO, name: str) -> Iterator[Record]:
+    content = first + text.read(_LONGEST_ARRAY)
+    if len(content) > _LONGEST_ARRAY:
+        raise DataError(f"an array of more than {_LONGEST_ARRAY} characters: use lines", name)
+    decode = json.JSONDecoder().raw_decode
+    position = _skip_space(content, 1)
+    line = skipped + 1
+    counted = 0
+    try:
+        while content[position : position + 1] != "]":
+            line += content.count("\n", counted, position)
+            counted = position
+            record, position = decode(content, position)
+            yield line, check_object(record, name, line)
+            position = _skip_space(content, position)
+            if content[position : position + 1] == ",":
+                position = _skip_space(content, position + 1)
+            elif content[position : position + 1] != "]":
+                raise DataError("not JSON: expected , or ] after the object", name, line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg}", name, skipped + error.lineno) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON: {error}", name, line) from error
+
+
+def _skip_space(content: str, position: int) -> int:
+    while content[position : position + 1].isspace():
+        position += 1
+    return position
+
+
+def _is_table(first: str, name: str, columns: Columns) -> bool:
+    """Return whether the first line of a text file is the header of a table."""
+    header = read_table([first], name, columns.know).columns
+    return len(header) > 1 and columns.know(header)
+
+
+def _read_table(lines: Iterable[str], name: str, columns: Columns) -> Iterator[Record]:
+    table = read_table(lines, name, columns.know)
+    columns.check_header(table.columns, name, table.line)
+    yield from table.rows
+
+
+def _read_texts(lines: Iterable[str]) -> Iterator[Record]:
+    for number, line in enumerate(lines, start=1):
+        if text := line.strip():
+            yield number, {"text": text}

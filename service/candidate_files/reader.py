@@ -1,0 +1,199 @@
+"""The candidates of a file; the records of one answer become one candidate."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Self
+
+from pydantic import ValidationError
+
+from turnwise.models.errors import DataError, message_of
+from turnwise.models.text_files import open_binary
+from turnwise.service.candidate_files.columns import Columns, FieldReader
+from turnwise.service.candidate_files.formats import read_records
+from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate, derive_id
+
+_SHOWN = 60
+"""Characters of a value in an error."""
+
+
+class Row(NamedTuple):
+    """A candidate, and where it is in a file."""
+
+    candidate: UploadedCandidate
+    file: str
+    line: int | None
+    left_out: int = 0
+    """Its examples beyond those that a candidate may have."""
+
+    @property
+    def where(self) -> str:
+        """The line, or the file if no line is known."""
+        return self.file if self.line is None else f"line {self.line}"
+
+    def error(self, what: str, field: str | None = None) -> DataError:
+        """Return an error that names the place."""
+        return DataError(what, self.file, self.line, field)
+
+
+class CandidateReader:
+    """Reads files of candidates, and remembers which columns became what.
+
+    Args:
+        columns: The names of the columns.
+        encoding: The encoding of the files, unless a byte order mark names it; None for UTF-8.
+    """
+
+    def __init__(self, columns: Columns | None = None, encoding: str | None = None) -> None:
+        self._fields = FieldReader(columns or Columns())
+        self._encoding = encoding
+
+    def read(self, file: BinaryIO, name: str) -> Iterator[Row]:
+        """Yield the candidates of an open file, which can seek, one for each of its records.
+
+        Raises:
+            DataError: The file cannot be read, or a record is not a candidate.
+        """
+        for line, record in read_records(file, name, self._fields.columns, self._encoding):
+            yield self.read_record(record, name, line)
+
+    def read_record(self, record: Mapping[str, Any], file: str, line: int | None) -> Row:
+        """Return the candidate of a record.
+
+        Raises:
+            DataError: The record is not a candidate; the error names the field.
+        """
+        fields = self._fields.read(record, file, line)
+        examples, left_out = _limit(fields["examples"])
+        candidate = parse_candidate(fields | {"examples": examples}, file, line)
+        return Row(candidate, file, line, left_out)
+
+    def merge(self, rows: Iterable[Row]) -> list[Row]:
+        """Return the rows of each candidate as one, with the examples of all of them.
+
+        Raises:
+            DataError: Two rows of one candidate differ in more than their examples.
+        """
+        merged: dict[str, Row] = {}
+        for row in rows:
+            key = row.candidate.id or derive_id(row.candidate.text)
+            first = merged.get(key)
+            merged[key] = _merge_two(first, row) if first else row
+        return list(merged.values())
+
+    def notes(self, left_out: int) -> list[str]:
+        """Return what the users of the files should know.
+
+        Args:
+            left_out: Examples beyond those that their candidates may have.
+        """
+        notes = [self._fields.describe()]
+        if left_out:
+            notes.append(f"{left_out} examples left out: a candidate has at most {MOST_EXAMPLES}")
+        return list(filter(None, notes))
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateFile:
+    """The candidates of a file."""
+
+    path: Path
+    rows: list[Row]
+    """One for each candidate."""
+    notes: list[str]
+    """What the reader did that the names of the columns do not say."""
+
+    @property
+    def candidates(self) -> list[UploadedCandidate]:
+        """The candidates of the rows."""
+        return [row.candidate for row in self.rows]
+
+    @classmethod
+    def read(cls, path: Path, columns: Columns | None = None, encoding: str | None = None) -> Self:
+        """Read a file.
+
+        Args:
+            path: The file: JSON Lines, a JSON array, CSV, TSV, or `.txt` with one text a line; also
+                `.gz` or `.xz`.
+            columns: The names of its columns; by default the usual ones.
+            encoding: Its encoding, unless a byte order mark names it; None for UTF-8.
+
+        Raises:
+            DataError: The file cannot be read, a record is not a candidate, or there are none.
+        """
+        reader = CandidateReader(columns, encoding)
+        with open_binary(path) as file:
+            rows = reader.merge(reader.read(file, str(path)))
+        if not rows:
+            raise DataError("there are no candidates", str(path))
+        return cls(path, rows, reader.notes(sum(row.left_out for row in rows)))
+
+
+def _merge_two(first: Row, second: Row) -> Row:
+    """Return two rows of one candidate as one; raises as `CandidateReader.merge`."""
+    one = first.candidate
+    other = second.candidate
+    if one.model_dump(exclude={"id", "examples"}) != other.model_dump(exclude={"id", "examples"}):
+        raise second.error(_explain_difference(first, second))
+    if other.examples == one.examples:
+        return first
+    examples, more = _limit([*one.examples, *other.examples])
+    return first._replace(
+        candidate=one.model_copy(update={"examples": examples}),
+        left_out=first.left_out + second.left_out + more,
+    )
+
+
+def _limit(examples: list[Any]) -> tuple[list[Any], int]:
+    """Return the first distinct examples, as many as a candidate may have; and how many are left.
+
+    Other values than texts stay, for an error about them.
+    """
+    if all(isinstance(each, str) for each in examples):
+        examples = list(dict.fromkeys(each.strip() for each in examples if each.strip()))
+    return examples[:MOST_EXAMPLES], max(0, len(examples) - MOST_EXAMPLES)
+
+
+def parse_candidate(
+    fields: Mapping[str, Any], file: str, line: int | None = None
+) -> UploadedCandidate:
+    """Return a candidate; other fields than those of a candidate are ignored.
+
+    Raises:
+        DataError: The fields are not a candidate. The error names the field.
+    """
+    try:
+        candidate = UploadedCandidate.model_validate(fields, extra="ignore")
+        # Python's parser accepts NaN and lone surrogates, which JSON answers cannot hold.
+        json.dumps(candidate.metadata, allow_nan=False, ensure_ascii=False).encode()
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = f"not a candidate: {message_of(first)}"
+        raise DataError(what, file, line, str(first["loc"][0])) from None
+    except (TypeError, ValueError) as error:
+        raise DataError(f"not a candidate: {error}", file, line, "metadata") from None
+    return candidate
+
+
+def _explain_difference(first: Row, second: Row) -> str:
+    one = first.candidate
+    other = second.candidate
+    if one.text != other.text:
+        return f"'{other.id}' is also the id of another text, in {first.where}"
+    same = f"'{other.id}' is also the id of" if other.id else "the text is also that of"
+    if (one.group, one.body) != (other.group, other.body):
+        what = "group" if one.group != other.group else "body"
+        return f"{same} {first.where}, which has another {what}: give each row an id of its own"
+    names = [*one.metadata, *other.metadata]
+    name = next(each for each in names if one.metadata.get(each) != other.metadata.get(each))
+    return (
+        f'{same} {first.where}, but "{name}" is {_show(one.metadata.get(name))} there and '
+        f"{_show(other.metadata.get(name))} here. Give each row an id of its own to keep both. If "
+        f'"{name}" is what users ask, make it one of the examples. Otherwise leave it out'
+    )
+
+
+def _show(value: object) -> str:
+    shown = json.dumps(value, ensure_ascii=False)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

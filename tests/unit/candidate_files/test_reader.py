@@ -1,0 +1,185 @@
+"""Files of candidates, as teams have them."""
+
+import gzip
+import json
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnwise.models.errors import DataError
+from turnwise.service.candidate_files import CandidateFile, Columns
+
+OPEN = {"text": "Wir öffnen um 9; sonntags nie.", "id": "1", "metadata": {"topic": "hours"}}
+BYE = {"text": "Tschüss, bis bald!", "id": "2", "metadata": {"topic": "end"}}
+
+
+def read(
+    path: Path,
+    content: str | bytes,
+    columns: Columns | None = None,
+    encoding: str | None = None,
+) -> list[dict[str, Any]]:
+    """What is read from a file: the fields of each candidate that it gives."""
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    file = CandidateFile.read(path, columns, encoding)
+    return [candidate.model_dump(exclude_defaults=True) for candidate in file.candidates]
+
+
+def table(separator: str) -> str:
+    rows = [
+        ["id", "text", "topic"],
+        ["1", f'"{OPEN["text"]}"', "hours"],
+        ["", "", ""],
+        ["2", f'"{BYE["text"]}"', "end"],
+    ]
+    return "\r\n".join(separator.join(row) for row in rows)
+
+
+FILES = {
+    "lines.jsonl": f"{json.dumps(OPEN)}\n\n{json.dumps(BYE)}\n",
+    "lines.ndjson": f"{json.dumps(OPEN)}\r\n{json.dumps(BYE)}",
+    "array.json": json.dumps([OPEN, BYE]),
+    "pretty.json": json.dumps([OPEN, BYE], indent=2),
+    "array.jsonl": json.dumps([OPEN, BYE]),
+    "no_ending": f"{json.dumps(OPEN)}\n{json.dumps(BYE)}\n",
+    "fields.jsonl": json.dumps({"Id": 1, "Text": OPEN["text"], "topic": "hours"})
+    + json.dumps({"id": 2, "text": BYE["text"], "topic": "end"}).join(["\n", ""]),
+    "comma.csv": table(","),
+    "semicolon.csv": table(";"),
+    "tab.tsv": table("\t"),
+    "excel.txt": table("\t"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_holds_the_same_candidates(tmp_path: Path, name: str) -> None:
+    assert read(tmp_path / name, FILES[name]) == [OPEN, BYE]
+
+
+@pytest.mark.parametrize(
+    ("ending", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), ("", bytes)]
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_file_may_be_compressed_and_a_mark_names_its_encoding(
+    tmp_path: Path, ending: str, compress: Callable[[bytes], bytes], encoding: str
+) -> None:
+    content = compress(FILES["semicolon.csv"].encode(encoding))
+    assert read(tmp_path / f"a.csv{ending}", content) == [OPEN, BYE]
+
+
+def test_another_encoding_is_named(tmp_path: Path) -> None:
+    content = FILES["semicolon.csv"].encode("cp1252")
+    with pytest.raises(DataError, match=r"a\.csv, line 2: not UTF-8.*--encoding"):
+        read(tmp_path / "a.csv", content)
+    assert read(tmp_path / "a.csv", content, encoding="cp1252") == [OPEN, BYE]
+    with pytest.raises(DataError, match="there is no encoding 'klingon'"):
+        read(tmp_path / "a.csv", content, encoding="klingon")
+
+
+def test_a_text_file_holds_one_text_a_line(tmp_path: Path) -> None:
+    content = "We open at nine.\r\n\n [smiles] Text, and a comma, \nGoodbye!"
+    texts = ["We open at nine.", "[smiles] Text, and a comma,", "Goodbye!"]
+    assert read(tmp_path / "a.txt", content) == [{"text": text} for text in texts]
+
+
+def test_rows_of_an_answer_are_one_candidate_with_all_their_questions(tmp_path: Path) -> None:
+    content = "Question\tAnswer\tSource\nOpen?\tNine.\tweb\nShip?\tYes.\tweb\nTimes?\tNine.\tweb\n"
+    path = tmp_path / "qna.tsv"
+    nine, yes = read(path, content)
+    assert nine == {"text": "Nine.", "examples": ["Open?", "Times?"], "metadata": {"Source": "web"}}
+    assert yes["examples"] == ["Ship?"]
+    assert CandidateFile.read(path).notes == [
+        'text from "Answer", examples from "Question", metadata from "Source"'
+    ]
+
+
+def test_a_candidate_keeps_as_many_questions_as_it_may_have(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = [f"How is {number}?,Fine." for number in [*range(40), *range(10)]]
+    (fine,) = read(path, "\n".join(["question,answer", *rows]))
+    assert fine["examples"] == [f"How is {number}?" for number in range(32)]
+    (_, left_out) = CandidateFile.read(path).notes
+    assert left_out.startswith("8 examples left out")
+
+
+@pytest.mark.parametrize(
+    ("record", "candidate"),
+    [
+        ({"answer": "Yes.", "questions": ["A?", "B?"]}, {"examples": ["A?", "B?"]}),
+        ({"reply": "Yes.", "question": '["A?", "B?"]'}, {"examples": ["A?", "B?"]}),
+        ({"content": "Yes.", "question": "[knocks] Hello?"}, {"examples": ["[knocks] Hello?"]}),
+        ({"text": "Yes.", "answer": "no"}, {"metadata": {"answer": "no"}}),
+        (
+            {"text": "Yes.", "group": "a", "intent": "b"},
+            {"group": "a", "metadata": {"intent": "b"}},
+        ),
+        ({"text": "Yes.", "intent": 7}, {"group": "7", "metadata": {"intent": 7}}),
+        ({"text": "Yes.", "metadata": {"a": 1}, "b": 2}, {"metadata": {"a": 1, "b": 2}}),
+        ({"text": "Yes.", "metadata": '{"a": 1}'}, {"metadata": {"a": 1}}),
+        ({"text": "Yes.", "metadata": "kind:faq"}, {"metadata": {"metadata": "kind:faq"}}),
+        ({"text": "Yes.", "id": None, "group": "", "learned": [{"text": "A?"}]}, {}),
+    ],
+)
+def test_fields_are_found_by_the_usual_names(
+    tmp_path: Path, record: dict[str, Any], candidate: dict[str, Any]
+) -> None:
+    assert read(tmp_path / "a.jsonl", json.dumps(record)) == [{"text": "Yes."} | candidate]
+
+
+def test_columns_may_have_any_name(tmp_path: Path) -> None:
+    columns = Columns("Antwort", "Frage", "Nr", "", "Text", ["b"])
+    content = "Frage,Antwort,Text,Nr,intent,a,b,\nWann?,Um 9.,Lang.,7,zeit,1,2,3\n"
+    expected = {"text": "Um 9.", "examples": ["Wann?"], "id": "7", "body": "Lang."}
+    assert read(tmp_path / "a.csv", content, columns) == [expected | {"metadata": {"b": "2"}}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("a.csv", "When?,At 9.\n", 'line 1: no text among the columns of the first row, "When?"'),
+        ("a.csv", "\ntext,b,b\n", 'line 2: the header has two columns "b"'),
+        ("a.csv", "text,b\nx,1\nx\n", "line 3: 1 cells, but the header has 2"),
+        ("a.csv", "text,b\nx,1\ny,z,3\n", "line 3: 3 cells, but the header has 2"),
+        ("a.csv", 'text,b\n"x\ny",1\n,2\n', 'line 4, field "text": empty'),
+        ("a.csv", 'text\n"x', "line 2: not CSV"),
+        ("a.json", '{"text": "x"}\n{"text":\n', "line 2: not JSON"),
+        ("a.json", '[{"text": "x"},\n{"text": ]', "line 2: not JSON"),
+        ("a.json", '[{"text": "x"}\n{"text": "y"}]', "line 1: not JSON: expected , or ]"),
+        ("a.json", '[\n{"text": "x"},\n3]', "line 3: expected an object, found a number"),
+        ("a.json", '\n[{"text": "x"}', "line 2: not JSON"),
+        ("a.jsonl", "Hello\n", "line 1: not JSON"),
+        ("a.jsonl", '{"txt": "x", "id": "1"}', 'line 1: no text among the fields "txt", "id"'),
+        ("a.jsonl", '{"text": "x", "metadata": {"a": NaN}}', 'field "metadata": not a candidate'),
+        ("a.jsonl", '{"text": "x", "metadata": "{"}', 'field "metadata": not JSON'),
+        ("a.jsonl", '{"text": "x", "examples": [3]}', 'field "examples": not a candidate'),
+        (
+            "a.jsonl",
+            '{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}',
+            "line 2: 'a' is also the",
+        ),
+        ("a.xlsx", "PK", ": unknown format: expected .jsonl"),
+        ("a.csv", "text\n", ": there are no candidates"),
+        ("a.jsonl", "", ": there are no candidates"),
+    ],
+)
+def test_an_error_names_the_line_and_what_to_do(
+    tmp_path: Path, name: str, content: str, what: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / name, content)
+    assert what in str(caught.value)
+
+
+def test_a_column_that_is_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match='no column "Frage" among "text", "b"'):
+        read(tmp_path / "a.csv", "text,b\nx,y\n", Columns(examples="Frage"))
+
+
+def test_a_text_with_two_values_of_a_column_is_shown_with_both(tmp_path: Path) -> None:
+    content = "answer,page\nYes.,7\nNo.,8\nYes.,9\n"
+    with pytest.raises(DataError, match=r'line 4: the text is.*line 2.*"7" there and "9" here'):
+        read(tmp_path / "a.csv", content)
+    assert len(read(tmp_path / "a.csv", content, Columns(metadata=[]))) == 2

@@ -165,8 +165,8 @@ class Turns:
         posted = self._post(SessionKey(namespace, ""), request, None)
         turn = Turn(request.speaker, request.text or "", time())
         async with deadline(self._timeout):
-            offered = await self._offer(posted, Update(None, (*before, turn), responder))
-        return offered.answer
+            response = await self._respond(posted, Update(None, (*before, turn), responder))
+        return response.answer
 
     async def close(self) -> None:
         """Finish the idle work, but wait only briefly for it."""
@@ -193,15 +193,16 @@ class Turns:
 
     async def _preview(self, posted: "_Posted") -> TurnAnswer:
         base, _ = await self._read(posted)
-        return (await self._offer(posted, await self._update(posted, base))).answer
+        response = await self._respond(posted, await self._extend(posted, base))
+        return response.answer
 
     async def _attempt(self, posted: "_Posted", limit: asyncio.Timeout) -> TurnAnswer | None:
         """Return the answer; None where another turn was committed first."""
         base, answered = await self._read(posted)
         if answered and posted.retry:
             return posted.retry.replay(answered)
-        update = await self._update(posted, base)
-        new, view, selection, answer = await self._offer(posted, update)
+        update = await self._extend(posted, base)
+        new, view, selection, answer = await self._respond(posted, update)
         version = await self._commit(posted, update, new, answer, limit)
         if version is None:
             return None
@@ -212,16 +213,16 @@ class Turns:
         self._idle.begin(posted.session, update, new)
         return answer.model_copy(update={"timings_ms": posted.timings.milliseconds()})
 
-    async def _offer(self, posted: "_Posted", update: Update) -> "_Offered":
+    async def _respond(self, posted: "_Posted", update: Update) -> "_Response":
         """Encode what is new in an update, and select the candidates after it."""
-        view = await self._view(posted, update.responder)
+        view = await self._find_view(posted, update.responder)
         with posted.timings.stage("encode"):
             new = await self._contexts.encode_update(update)
         selection = Selection([])
         if view:
             selection = await self._select(posted, update, new, view)
         turn = len(update.turns) if posted.request.commit else None
-        return _Offered(new, view, selection, self._answer(posted, turn, view, selection))
+        return _Response(new, view, selection, self._answer(posted, turn, view, selection))
 
     def _count(self, namespace: str, pool: str, selection: Selection) -> None:
         """Count a turn that asked for candidates."""
@@ -240,7 +241,13 @@ class Turns:
                 idempotency_key=posted.retry.key if posted.retry else "",
             )
 
-    async def _update(self, posted: "_Posted", base: Session | None) -> Update:
+    async def _extend(self, posted: "_Posted", base: Session | None) -> Update:
+        """Return the session with the new turn.
+
+        Raises:
+            TurnConflict: The request expects another turn.
+            SessionFull: The session has as many turns as the limit allows.
+        """
         name = posted.session.id
         request = posted.request
         before = base.turns if base else ()
@@ -274,7 +281,7 @@ class Turns:
             raise CandidateNotFound(f"pool '{view.name}' has no candidate '{request.candidate}'")
         return request.text or candidate.text
 
-    async def _view(self, posted: "_Posted", responder: str) -> PoolView | None:
+    async def _find_view(self, posted: "_Posted", responder: str) -> PoolView | None:
         """Return the pool to select from; None where no candidates are returned."""
         respond = posted.request.respond
         if respond is None:
@@ -327,7 +334,7 @@ class Turns:
     ) -> int | None:
         """Commit a turn; return the session's version after it, None if another turn was first."""
         answered = posted.retry.answered(answer) if posted.retry else None
-        change = update.change(new, answered, _offer(answer))
+        change = update.change(new, answered, _offer_of(answer))
         end = limit.when()
         limit.reschedule(None)  # a commit that was cancelled could still land
         with posted.timings.stage("state", metric="session_write"):
@@ -370,7 +377,7 @@ class _Posted:
     timings: Timings
 
 
-class _Offered(NamedTuple):
+class _Response(NamedTuple):
     """The answer to a turn, and the parts from which it was made."""
 
     new: NewVectors
@@ -385,7 +392,7 @@ def _outcome_of(selection: Selection) -> TurnOutcome:
     return "answered" if selection.candidates else "empty"
 
 
-def _offer(answer: TurnAnswer) -> Offer | None:
+def _offer_of(answer: TurnAnswer) -> Offer | None:
     if not (answer.pool and answer.candidates):
         return None
     return Offer(answer.pool.name, answer.model, [each.id for each in answer.candidates])

@@ -114,7 +114,11 @@ async def test_a_pool_too_large_for_an_index_keeps_exact_search(
 
 @pytest.mark.anyio
 async def test_a_pool_that_is_larger_than_expected_is_given_up_before_memory_is_short(
-    start: StartReplica, redis: Redis, free: Free, caplog: pytest.LogCaptureFixture
+    start: StartReplica,
+    redis: Redis,
+    free: Free,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = await with_pool(start, *(Candidate.of(text, None, LARGE) for text in MANY))
     await redis.hset(pool_key("n", "p", "meta"), "bytes", 0)  # as old releases left it
@@ -123,6 +127,7 @@ async def test_a_pool_that_is_larger_than_expected_is_given_up_before_memory_is_
     await until(lambda: "reading pool 'p' needs 4 MB of memory" in caplog.text)
     assert (two.info().state, two.metric("turnwise_pools", state="loading")) == ("loading", 1)
     await two.fill("q", "Other pools go on.")
+    monkeypatch.setattr(pool, "RETRY_SECONDS", 0.0)
     free(10 << 20)
     await until(lambda: two.follows(one))
 

@@ -69,7 +69,7 @@ class Part:
 
     @property
     def pid(self) -> int:
-        assert self.process  # noqa: S101 - it was started
+        assert self.process  # it was started
         return self.process.pid
 
     async def served(self) -> float:

@@ -52,7 +52,7 @@ class Traced:
     def start(self, *words: str, **settings: str) -> Popen[str]:
         code = "from turnwise.service.cli.main import main; main()"
         strace = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", str(self._record)]
-        return Popen(  # noqa: S603 - our own words
+        return Popen(
             [*strace, "-e", "trace=connect", sys.executable, "-c", code, *words],
             env=self._environment | settings,
             cwd=self._folder,
@@ -78,7 +78,7 @@ def test_an_idle_service_looks_up_no_name(traced: Traced, tmp_path: Path) -> Non
     assert service.stderr is not None
     assert any("ready on" in line for line in service.stderr)
     time.sleep(SETTLE_SECONDS)
-    children = run(["pgrep", "-P", str(service.pid)], capture_output=True, text=True, check=True)  # noqa: S603, S607
+    children = run(["pgrep", "-P", str(service.pid)], capture_output=True, text=True, check=True)  # noqa: S607
     os.kill(int(children.stdout.split()[0]), signal.SIGTERM)
     service.communicate()
     traced.check()

@@ -320,7 +320,7 @@ def convert(graph: torch.nn.Module, names: Sequence[str]) -> torch.onnx.ONNXProg
             dynamo=True,
             verbose=False,
         )
-        assert program is not None  # noqa: S101 - dynamo always returns one
+        assert program is not None  # dynamo always returns one
         program.model, _ = optimize_for_ort(program.model)
     return program
 

@@ -133,7 +133,7 @@ def _signals(server: Server) -> Iterator[None]:
     """Stop the server on SIGTERM and Ctrl-C; cancel its start if it does not serve yet."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a coroutine runs in a task
+    assert task is not None  # a coroutine runs in a task
 
     def stop(number: int) -> None:
         if not server.should_exit:

@@ -29,7 +29,7 @@ def chat(
 
     It also reads lines from a file: `turnwise chat < lines.txt`.
     """
-    from turnwise.service.cli.terminal import HELP, Chat  # noqa: PLC0415
+    from turnwise.service.cli.terminal import HELP, Chat
 
     console = Console()
     with connected(url, key) as client, client.session(session, forget=session is None) as talk:

@@ -24,7 +24,7 @@ def connected(url: str, key: str | None, namespace: str | None = None) -> Iterat
     Raises:
         ClientError: The service cannot be reached, or it rejects the API key.
     """
-    from turnwise.service.client import AccessError, Client, UnreachableError  # noqa: PLC0415
+    from turnwise.service.client import AccessError, Client, UnreachableError
 
     try:
         with Client(url, key=key, deadline=FIRST_ANSWER) as client:

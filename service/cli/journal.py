@@ -23,7 +23,7 @@ def export(folders: Folders, *, out: Written) -> None:
 
     The command leaves out deleted sessions and undone turns.
     """
-    from turnwise.service.journal.export import dialogues  # noqa: PLC0415
+    from turnwise.service.journal.export import dialogues
 
     typer.echo(f"{write_jsonl(out, dialogues(folders))} dialogues written to {out}")
 
@@ -31,7 +31,7 @@ def export(folders: Folders, *, out: Written) -> None:
 @journal.command()
 def compact(folders: Folders) -> None:
     """Remove the lines of deleted sessions from the files. The service may be running."""
-    from turnwise.service.journal.compact import remove_deleted  # noqa: PLC0415
+    from turnwise.service.journal.compact import remove_deleted
 
     done = remove_deleted(folders)
     typer.echo(f"{done.lines} lines removed from {done.files} files")

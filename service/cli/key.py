@@ -26,9 +26,9 @@ def key(
 
     Prints the key, once, and the JSON for TURNWISE_API_KEYS or TURNWISE_API_KEYS_FILE.
     """
-    from pydantic import ValidationError  # noqa: PLC0415
+    from pydantic import ValidationError
 
-    from turnwise.service.wire.keys import ApiKey  # noqa: PLC0415
+    from turnwise.service.wire.keys import ApiKey
 
     secret = secrets.token_urlsafe(32)
     digest = hashlib.sha256(secret.encode()).hexdigest()

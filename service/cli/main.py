@@ -64,7 +64,7 @@ app.add_typer(evaluate, name="evaluate", rich_help_panel=_MODELS)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415
+        from importlib.metadata import version
 
         typer.echo(f"turnwise {version('turnwise')}")
         raise typer.Exit

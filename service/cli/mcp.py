@@ -25,7 +25,7 @@ def mcp(
     The tools are select_reply, rank_replies, plan_goals and search_pool. Over HTTP each caller
     sends its own API key, and --key is not used.
     """
-    from turnwise.service.mcp import make_server  # noqa: PLC0415
+    from turnwise.service.mcp import make_server
 
     server = make_server(url, key)
     if http is None:

@@ -32,8 +32,8 @@ def serve(
     # take the cores from the encoder: a model with heads then serves a third fewer turns.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-    from turnwise.service.observe.logs import configure_logs  # noqa: PLC0415
-    from turnwise.service.settings import ignored_variables, read_settings  # noqa: PLC0415
+    from turnwise.service.observe.logs import configure_logs
+    from turnwise.service.settings import ignored_variables, read_settings
 
     given = {"host": host, "port": port}
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})
@@ -41,6 +41,6 @@ def serve(
     if ignored := ignored_variables():
         _log.warning("ignored variables that are no longer settings: %s", ", ".join(ignored))
 
-    from turnwise.service.app.server import run  # noqa: PLC0415 - loads every part
+    from turnwise.service.app.server import run
 
     run(settings, encoder_only=encoder_only)

@@ -55,7 +55,7 @@ class Candidate:
     def of(
         cls,
         text: str,
-        id: str | None = None,  # noqa: A002 - the field's name
+        id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         *,
         examples: Iterable[str] = (),

@@ -235,8 +235,8 @@ class PrivateRedis:
             self._sign(version)
 
     def _stop_server(self) -> None:
-        assert self._process.stdin is not None  # noqa: S101 - for mypy; both are pipes
-        assert self._process.stdout is not None  # noqa: S101
+        assert self._process.stdin is not None  # for mypy; both are pipes
+        assert self._process.stdout is not None
         self._process.stdin.close()
         try:
             self._process.wait(self._stop_seconds)

@@ -286,7 +286,7 @@ class Pipeline:
         context = request.context
         where = request.options.where
         if request.is_pairwise:
-            assert self._pairwise is not None  # noqa: S101 - else the pool would not be served
+            assert self._pairwise is not None  # else the pool would not be served
             query = await self._pairwise.query(context.texts)
         else:
             query = context.query(request.options.aggregation)

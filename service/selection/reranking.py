@@ -142,7 +142,7 @@ class Reranking:
         Returns:
             None if it is overloaded, too late or fails: the first stage has an answer anyway.
         """
-        assert self._own  # noqa: S101 - there is a cascade
+        assert self._own  # there is a cascade
         try:
             with timings.stage("rerank", metric="rerank"):
                 return await self._own.score(first)

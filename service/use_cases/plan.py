@@ -133,6 +133,6 @@ def _orders(
 ) -> Sequence[Order]:
     """Return the best orders: by curving alone without `before`, by the chain without `pull`."""
     if before is None:
-        assert pull is not None  # noqa: S101 - a method uses one of them
+        assert pull is not None  # a method uses one of them
         return [plan_greedy(pull)]
     return plan_chain(chain_links(before, after), pull, top)

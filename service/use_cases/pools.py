@@ -194,7 +194,7 @@ class Pools:
         wanted = {each.id: each for each in await asyncio.to_thread(distinct, candidates)}
         view = await self.view(namespace, name)
         found = await view.fetch(list(wanted))
-        for id, candidate in zip(wanted, found, strict=True):  # noqa: A001 - the field's name
+        for id, candidate in zip(wanted, found, strict=True):
             if candidate is None:
                 raise CandidateNotFound(f"pool '{view.name}' has no candidate '{id}'")
         edited = await self.revise(
@@ -215,7 +215,7 @@ class Pools:
         """
         return await self._edit(namespace, name, lambda pool: pool.revise(revise, ids))
 
-    async def remove(self, namespace: str, name: str, id: str) -> Edited:  # noqa: A002
+    async def remove(self, namespace: str, name: str, id: str) -> Edited:
         """Remove a candidate; raises CandidateNotFound if the pool lacks it."""
         removed = await self.remove_many(namespace, name, [id])
         if not removed.removed:

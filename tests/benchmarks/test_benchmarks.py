@@ -45,7 +45,7 @@ def test_a_toy_run_writes_rows_and_what_they_were_measured_with(
             stack.enter_context(milvus.none_running())  # it kills its own
         if program in {"research.stores", "benchmarks.systems"} and not milvus.MISSING:
             settings["TURNWISE_STORE_URL"] = stack.enter_context(milvus.running()).url
-        done = subprocess.run(  # noqa: S603 - our own command
+        done = subprocess.run(
             [sys.executable, "-m", program, "--toy", "--out", str(out)],
             cwd=tmp_path,
             env=os.environ | settings,

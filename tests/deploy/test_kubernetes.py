@@ -104,7 +104,7 @@ def chart(values: dict[str, Any], release: str = "turnwise") -> Objects:
 
 
 def kustomize(folder: Path) -> Objects:
-    ran = subprocess.run([KUBECTL, "kustomize", folder], capture_output=True, text=True)  # noqa: S603, PLW1510
+    ran = subprocess.run([KUBECTL, "kustomize", folder], capture_output=True, text=True)  # noqa: PLW1510
     assert ran.returncode == 0, ran.stderr
     return objects(ran.stdout)
 
@@ -133,7 +133,7 @@ def check(resource: dict[str, Any], cluster: str) -> None:
         validate(resource, cluster, strict=True)
 
 
-def without_release(resource: Any) -> Any:  # noqa: ANN401 - whatever a resource holds
+def without_release(resource: Any) -> Any:
     """The resource as kustomize has it, without the labels of a release of Helm."""
     if isinstance(resource, list):
         return [without_release(each) for each in resource]
@@ -168,7 +168,7 @@ def test_clusters_accept_what_the_chart_renders(values: dict[str, Any], cluster:
 
 @helm
 def test_the_kustomize_resources_are_those_of_the_chart(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, K8S / "render.py", tmp_path], check=True)  # noqa: S603
+    subprocess.run([sys.executable, K8S / "render.py", tmp_path], check=True)
     rendered = [*tmp_path.rglob("*.yaml")]
     assert rendered
     for path in rendered:

@@ -55,7 +55,7 @@ def relative(path: Path) -> str:
 
 
 @cache
-def load(path: Path) -> Any:  # noqa: ANN401 - whatever the YAML holds
+def load(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 

@@ -25,7 +25,7 @@ PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 def run(*command: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     # Without PYTHONPATH, which would show the checkout to the installed package.
     env = {"PATH": os.environ["PATH"], "HOME": gettempdir(), "COLUMNS": "200"}
-    return subprocess.run(  # noqa: S603 - our own commands
+    return subprocess.run(
         [*map(str, command)], cwd=cwd, env=env, capture_output=True, text=True, check=False
     )
 

@@ -75,7 +75,7 @@ def chat_service() -> Iterator[ChatService]:
             for part in service.events if streams else [service.answer]:
                 self.wfile.write(part.encode())
 
-        def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as it is declared
+        def log_message(self, *_: Any) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

@@ -99,7 +99,7 @@ def _is_last(users: IO[str]) -> bool:
 def _start() -> str:
     """Start the server; return its process group, its port and its folder."""
     folder = Path(tempfile.mkdtemp(prefix="tw-milvus-"))
-    process = Popen(  # noqa: S603 - our own words
+    process = Popen(
         [Path(sys.executable).with_name("milvus-server"), "--data", folder],
         stdin=DEVNULL,
         stdout=DEVNULL,

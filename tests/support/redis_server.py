@@ -33,7 +33,7 @@ class RedisServer:
     def start(self) -> None:
         configuration = self.folder / "redis.conf"  # which a Sentinel keeps what it learns in
         configuration.touch()
-        self._process = Popen(  # noqa: S603 - our own words
+        self._process = Popen(
             [
                 self._program,
                 str(configuration),
@@ -66,7 +66,7 @@ class RedisServer:
             else:
                 return
 
-    def command(self, *args: str) -> Any:  # noqa: ANN401 - whatever Redis answers
+    def command(self, *args: str) -> Any:
         once = Retry(NoBackoff(), 0)
         with blocking.Redis(unix_socket_path=str(self.socket), retry=once) as client:
             return client.execute_command(*args)

@@ -76,7 +76,7 @@ def relaying(*services: str) -> Iterator[Relay]:
 
         do_GET = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815 - the server looks them up
 
-        def log_message(self, *_: Any) -> None:  # noqa: ANN401 - as it is declared
+        def log_message(self, *_: Any) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

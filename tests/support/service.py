@@ -170,7 +170,7 @@ class Held:
         self._go = threading.Event()
         forward = live.encoder.forward
 
-        def held(tokens: Any) -> Any:  # noqa: ANN401
+        def held(tokens: Any) -> Any:
             self.has.set()
             assert self._go.wait(60)
             return forward(tokens)

@@ -58,7 +58,7 @@ def warm_command(folder: Path, owner: int) -> Path:
             command.chmod(0o700)
             # -P: `tests` has packages of the same names as the project.
             words = [sys.executable, "-P", __file__, str(address), str(owner)]
-            process = Popen(words, stdin=DEVNULL, start_new_session=True)  # noqa: S603
+            process = Popen(words, stdin=DEVNULL, start_new_session=True)
             while not address.exists():
                 assert process.poll() is None, "it did not start"
                 time.sleep(0.01)

@@ -18,6 +18,6 @@ BESIDE_PYDANTIC = {"turnwise", "annotated_types", "typing_extensions", "typing_i
 
 def test_the_values_of_the_wire_need_no_package_but_pydantic() -> None:
     command = [sys.executable, "-I", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{CODE}"]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
     packages = set(found.stdout.split()) - BESIDE_PYDANTIC
     assert {name for name in packages if not name.startswith("pydantic")} == set()

@@ -159,7 +159,7 @@ class Observation(_HttpMiddleware):
 def _undo_cancellation() -> None:
     """Undo the server's cancellation of this request, so that it can still be answered."""
     task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a request runs in a task
+    assert task is not None  # a request runs in a task
     task.uncancel()
 
 
@@ -292,7 +292,7 @@ class _Client:
 
     def __init__(self, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a request runs in a task
+        assert task is not None  # a request runs in a task
         self.task = task
         self.left = False
         self._receive = receive

@@ -52,7 +52,7 @@ async def asset(request: Request, name: str) -> Response:
 
 def _answer(request: Request, name: str) -> Response:
     path, found = _FILES.lookup_path(name)
-    assert found is not None  # noqa: S101 - a file of the package
+    assert found is not None  # a file of the package
     response = _FILES.file_response(path, found, request.scope)
     response.headers.update(_HEADERS)
     return response

@@ -19,8 +19,8 @@ def backup(
     Services go on meanwhile: each pool is saved as it is at one moment. After an interruption, run
     the command again: it skips what is saved and has not changed. Sessions are not saved.
     """
-    from turnwise.models.errors import TurnwiseError  # noqa: PLC0415
-    from turnwise.service.cli.backup.work import back_up  # noqa: PLC0415 - loads the model
+    from turnwise.models.errors import TurnwiseError
+    from turnwise.service.cli.backup.work import back_up
 
     manifest = asyncio.run(back_up(read_settings_of(redis_url), folder, typer.echo))
     typer.echo(f"saved {manifest.summary} in {folder}")
@@ -40,7 +40,7 @@ def restore(
     pools stay as they are. The command first checks every file, and changes nothing if one is
     missing or damaged. After an interruption, run it again.
     """
-    from turnwise.service.cli.backup.work import restore_all  # noqa: PLC0415 - loads the model
+    from turnwise.service.cli.backup.work import restore_all
 
     manifest = asyncio.run(restore_all(read_settings_of(redis_url), folder, typer.echo))
     typer.echo(f"restored {manifest.summary}")

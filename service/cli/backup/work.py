@@ -82,7 +82,7 @@ async def _save(components: Components, backup: BackupFolder, key: PoolKey, tell
     info = pool.info()
     view = pool.view()
     revision = pool.revision
-    assert revision  # noqa: S101 - the pool was read
+    assert revision  # the pool was read
     try:
         path = await asyncio.to_thread(backup.path_of, key)
         manifest = await write_snapshot(view, path, model=info.model, fingerprint=info.fingerprint)

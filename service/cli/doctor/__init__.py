@@ -42,8 +42,8 @@ def doctor(
 
     The exit status is 1 if the service could not serve.
     """
-    from turnwise.service.cli.doctor.examine import examine  # noqa: PLC0415 - loads torch
-    from turnwise.service.settings import SettingsError, read_settings  # noqa: PLC0415
+    from turnwise.service.cli.doctor.examine import examine
+    from turnwise.service.settings import SettingsError, read_settings
 
     async def collect(doing: Callable[[str], None]) -> list[Finding]:
         try:

@@ -76,7 +76,7 @@ def calibrate(
     space and final marks do not count. The pool keeps a slope and an offset, which correct the
     logit of each confidence. With few answers they stay near the calibration of the model.
     """
-    from turnwise.service.client import PoolCalibration  # noqa: PLC0415
+    from turnwise.service.client import PoolCalibration
 
     dialogues = read_files(data, limit)
     with connected(url, key) as client:
@@ -134,10 +134,10 @@ def find_replies(
         TurnwiseError: The speaker has no replies, or replies in only one dialogue; or the service
             does not accept the name.
     """
-    from pydantic import ValidationError  # noqa: PLC0415
+    from pydantic import ValidationError
 
-    from turnwise.service.client import GivenTurn  # noqa: PLC0415
-    from turnwise.service.wire.fields import RESPONDER  # noqa: PLC0415
+    from turnwise.service.client import GivenTurn
+    from turnwise.service.wire.fields import RESPONDER
 
     def name(speaker: str) -> str:
         if speaker == responder:
@@ -210,10 +210,10 @@ def _name_reply(client: "Client", pool: str, text: str, same: str | None) -> obj
 
 def _fit(answers: Sequence[_Answer], current: "PoolCalibration") -> _Fit:
     """Fit slope and offset to answers whose confidences have the current correction."""
-    import numpy as np  # noqa: PLC0415 - an extra, as the rest
+    import numpy as np
 
-    from turnwise.models.confidence import Prior, held_out, logits, regress  # noqa: PLC0415
-    from turnwise.models.evaluation.metrics import calibration_error  # noqa: PLC0415
+    from turnwise.models.confidence import Prior, held_out, logits, regress
+    from turnwise.models.evaluation.metrics import calibration_error
 
     confidence = np.array([answer.confidence for answer in answers])
     is_right = np.array([answer.is_right for answer in answers])

@@ -21,14 +21,14 @@ def card(
     With both, a service runs the model on a CPU without torch. With --out the command writes only
     the card and the heads, which is all that a replica with TURNWISE_ENCODER_URL needs.
     """
-    from turnwise.models.card import (  # noqa: PLC0415
+    from turnwise.models.card import (
         CARD,
         find_file,
         reranker_kind,
         update_card,
     )
-    from turnwise.models.encoder.head_arrays import HEADS_FILE  # noqa: PLC0415
-    from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415 - loads torch
+    from turnwise.models.encoder.head_arrays import HEADS_FILE
+    from turnwise.models.encoder.torch import UtteranceEncoder
 
     folder = out or Path(model)
     if not (out or folder.is_dir()):

@@ -35,11 +35,11 @@ def train(
 
     The folder of an encoder includes its graph (`model.onnx`): a service on a CPU needs no torch.
     """
-    from torch.onnx import OnnxExporterError  # noqa: PLC0415
+    from torch.onnx import OnnxExporterError
 
-    from turnwise.models.card import CARD  # noqa: PLC0415
-    from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415
-    from turnwise.models.training.run import SERVED, run  # noqa: PLC0415
+    from turnwise.models.card import CARD
+    from turnwise.models.encoder.torch import UtteranceEncoder
+    from turnwise.models.training.run import SERVED, run
 
     if out is None:
         out = Path("runs", f"{config.stem}-small" if small else config.stem)

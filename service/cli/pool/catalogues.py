@@ -44,7 +44,7 @@ def encode(
     ] = "1/1",
     text: TextColumn = None,
     examples: ExamplesColumn = None,
-    id: IdColumn = None,  # noqa: A002 - the option's name
+    id: IdColumn = None,
     group: GroupColumn = None,
     body: BodyColumn = None,
     metadata: MetadataColumns = None,
@@ -56,10 +56,10 @@ def encode(
     complete.
     """
     require(*EXTRAS["bulk"])
-    from turnwise.service.candidate_files import CandidateReader, Columns  # noqa: PLC0415
-    from turnwise.service.cli.pool.bulk import encode_catalogue  # noqa: PLC0415 - loads the model
-    from turnwise.service.pools.files.catalogue import Catalogue  # noqa: PLC0415
-    from turnwise.service.settings import read_settings  # noqa: PLC0415
+    from turnwise.service.candidate_files import CandidateReader, Columns
+    from turnwise.service.cli.pool.bulk import encode_catalogue
+    from turnwise.service.pools.files.catalogue import Catalogue
+    from turnwise.service.settings import read_settings
 
     number, of = parse_shard(shard)
     settings = read_settings(model=model) if model else read_settings()
@@ -100,7 +100,7 @@ def import_(
     and then changes nothing.
     """
     require(*EXTRAS["bulk"])
-    from turnwise.service.cli.pool.bulk import import_parts  # noqa: PLC0415 - loads the model
+    from turnwise.service.cli.pool.bulk import import_parts
 
     where = parse_store(store, "--store") if store else None
     settings = read_settings_of(redis_url, namespace)

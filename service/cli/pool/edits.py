@@ -39,7 +39,7 @@ def load(
     ] = False,
     text: TextColumn = None,
     examples: ExamplesColumn = None,
-    id: IdColumn = None,  # noqa: A002 - the option's name
+    id: IdColumn = None,
     group: GroupColumn = None,
     body: BodyColumn = None,
     metadata: MetadataColumns = None,
@@ -55,7 +55,7 @@ def load(
     A batch makes one version of the pool, or changes nothing if it fails. After an interruption,
     run the command again: it skips the candidates that the pool has.
     """
-    from turnwise.service.client import CandidateFile, Columns, NotFoundError  # noqa: PLC0415
+    from turnwise.service.client import CandidateFile, Columns, NotFoundError
 
     columns = Columns(text, examples, id, group, body, split_names(metadata))
     candidates = CandidateFile.read(file, columns, encoding)
@@ -92,7 +92,7 @@ def learn(
 
     `turnwise pool load --add-examples` takes the lines.
     """
-    from turnwise.service.journal.proposals import propose_examples  # noqa: PLC0415
+    from turnwise.service.journal.proposals import propose_examples
 
     for proposal in propose_examples(journal, namespace, pool, min_times):
         typer.echo(json.dumps(proposal, ensure_ascii=False))
@@ -136,8 +136,8 @@ def alias(
 
 def _read_ids(file: Path) -> list[str]:
     """Return the ids that a file lists, without duplicates."""
-    from turnwise.models.errors import DataError  # noqa: PLC0415
-    from turnwise.models.text_files import read_jsonl  # noqa: PLC0415
+    from turnwise.models.errors import DataError
+    from turnwise.models.text_files import read_jsonl
 
     ids: dict[str, None] = {}
     for number, record in read_jsonl(file):

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 def check_name(value: str | None) -> str | None:
     """Return a valid name, by the rules of the API."""
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
+    from pydantic import TypeAdapter, ValidationError
 
-    from turnwise.service.wire.fields import Name  # noqa: PLC0415
+    from turnwise.service.wire.fields import Name
 
     if value is None:
         return None
@@ -89,7 +89,7 @@ def split_names(names: str | None) -> list[str] | None:
 
 def parse_store(name: str, option: str, *without: str) -> "StoreName":
     """Return the store that an option names, which must not be one of `without`."""
-    from turnwise.service.wire.fields import StoreName  # noqa: PLC0415
+    from turnwise.service.wire.fields import StoreName
 
     stores = [store for store in get_args(StoreName) if store not in without]
     if name not in stores:
@@ -107,7 +107,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 def read_settings_of(redis_url: str | None, namespace: str | None = None) -> "Settings":
     """Return the settings, and print which Redis and namespace the command works on."""
-    from turnwise.service.settings import read_settings  # noqa: PLC0415
+    from turnwise.service.settings import read_settings
 
     settings = read_settings(redis_url=redis_url) if redis_url else read_settings()
     where = f"{settings.redis_place}, namespace {namespace}" if namespace else settings.redis_place

@@ -29,7 +29,7 @@ def snapshot(
 
     The folder holds candidates, vectors, and a manifest with their checksums.
     """
-    from turnwise.service.cli.pool.transfer import save_pool  # noqa: PLC0415 - loads the model
+    from turnwise.service.cli.pool.transfer import save_pool
 
     settings = read_settings_of(redis_url, namespace)
     with Console().status(f"reading pool {name}"):
@@ -55,7 +55,7 @@ def restore(
 
     This makes one version. The command rejects an incomplete snapshot, and then changes nothing.
     """
-    from turnwise.service.cli.pool.transfer import restore_pool  # noqa: PLC0415 - loads the model
+    from turnwise.service.cli.pool.transfer import restore_pool
 
     settings = read_settings_of(redis_url, namespace)
     with UploadProgress() as progress:
@@ -75,7 +75,7 @@ def move(
     The command copies candidates and vectors. Running services keep using the pool, and switch to
     the copy when it is complete.
     """
-    from turnwise.service.cli.pool.transfer import move_pool  # noqa: PLC0415 - loads the model
+    from turnwise.service.cli.pool.transfer import move_pool
 
     store = parse_store(to, "--to", "local")
     settings = read_settings_of(redis_url, namespace)

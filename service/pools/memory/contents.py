@@ -78,7 +78,7 @@ class Contents:
     def __len__(self) -> int:
         return len(self.base.candidates) - self.dead + len(self.overlay.candidates)
 
-    def __contains__(self, id: object) -> bool:  # noqa: A002 - the field's name
+    def __contains__(self, id: object) -> bool:
         return isinstance(id, str) and self._locate(id) is not None
 
     @property
@@ -119,7 +119,7 @@ class Contents:
         dimension = self.base.index.dimension
         return count_bytes(candidates, dimension) - count_bytes(before, dimension)
 
-    def get(self, id: str) -> Candidate | None:  # noqa: A002 - the field's name
+    def get(self, id: str) -> Candidate | None:
         """Return the candidate of an id, or None."""
         location = self._locate(id)
         if location is None:
@@ -180,7 +180,7 @@ class Contents:
             CandidateNotFound: The pool lacks one of the ids.
         """
         taken = np.empty((len(ids), self.base.index.dimension), np.float16)
-        for row, id in enumerate(ids):  # noqa: A001 - the field's name
+        for row, id in enumerate(ids):
             location = self._locate(id)
             if location is None:
                 raise CandidateNotFound(f"the pool has no candidate '{id}'")
@@ -425,7 +425,7 @@ class Contents:
         np.bitwise_and.at(alive, indices // 8, ~(1 << (indices % 8)).astype(np.uint8))
         return replace(self, alive=alive, dead=self.dead + len(removed))
 
-    def _locate(self, id: str) -> _Location | None:  # noqa: A002 - the field's name
+    def _locate(self, id: str) -> _Location | None:
         index = self.overlay.by_id.get(id)
         if index is not None:
             return _Location(self.overlay, index)
@@ -434,7 +434,7 @@ class Contents:
             return _Location(self.base, index)
         return None
 
-    def _find_in_base(self, id: str) -> int | None:  # noqa: A002 - the field's name
+    def _find_in_base(self, id: str) -> int | None:
         """Return the index of an id in the base; None if it is not there or not alive."""
         index = self.base.by_id.get(id)
         if index is None or self.alive is None:

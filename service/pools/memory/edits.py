@@ -47,7 +47,7 @@ def join_edits(edits: Sequence[Edit]) -> Edit:
     return Edit(
         candidates=[edits[number].candidates[index] for number, index in kept],
         vectors=gather(list(zip(vectors, indices, strict=True))),
-        removed=[id for id, found in newest.items() if found is None],  # noqa: A001 - the field's name
+        removed=[id for id, found in newest.items() if found is None],
         examples=gather_examples(list(zip(examples, indices, strict=True))),
     )
 

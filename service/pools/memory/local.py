@@ -219,7 +219,7 @@ class LocalPool(Pool):
 
         def plan(contents: Contents) -> Plan:
             nonlocal removed
-            removed = [id for id in wanted if id in contents]  # noqa: A001 - the field's name
+            removed = [id for id in wanted if id in contents]
             return Plan([], removed)
 
         edited = await self._edit(plan, KnownVectors())
@@ -404,7 +404,7 @@ class LocalPool(Pool):
 
     async def _take_over_commit(self, edit: Edit, entry: Entry) -> Edited:
         """Apply an edit that was just committed, and let other replicas see it."""
-        assert self.log  # noqa: S101 - it was just read
+        assert self.log  # it was just read
         position = Position(self.position.incarnation, self.position.version + 1, entry.stamp)
         log = replace(self.log, position=position, stored=self.log.stored + entry.count)
         await self._take_over(log, [edit], from_empty=False)

@@ -160,7 +160,7 @@ class Segment:
 
     def make_hits(self, rows: Indices, scores: Float32) -> list[Hit]:
         """Return the hits of some rows of the examples, each with its score."""
-        assert self.examples  # noqa: S101 - there are rows
+        assert self.examples  # there are rows
         hits: list[Hit] = []
         owners = self.examples.owners_of(rows)
         within = rows - self.examples.offsets[owners]

@@ -102,7 +102,7 @@ class PoolRecords(Commands):
         ]
         incarnation, *found = await self.run_script("pool_write", "create", _keys(key), arguments)
         revision = _read_revision(found)
-        assert revision  # noqa: S101 - the script made the pool
+        assert revision  # the script made the pool
         return incarnation.decode(), revision
 
     async def stored(self, key: PoolKey) -> StoredPool | None:

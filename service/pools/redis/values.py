@@ -274,7 +274,7 @@ def _unpack_rows(rows: str) -> Iterator[Candidate]:
     start = len("[")
     end = len(rows) - len("]")
     while start < end:
-        (id, text, metadata, *more), after = _decoder.raw_decode(rows, start)  # noqa: A001
+        (id, text, metadata, *more), after = _decoder.raw_decode(rows, start)
         given = more[0] if more else {}
         yield Candidate.of(
             text,

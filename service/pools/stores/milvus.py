@@ -257,7 +257,7 @@ def expression(condition: Condition, *, loose: bool) -> str:
             return f"not ({joined})" if how == "none" else f"({joined})"
         case Among() | Exists():
             return _contains("strings", wanted_facets(condition))
-    assert isinstance(condition, Within)  # noqa: S101 - there is no other
+    assert isinstance(condition, Within)  # there is no other
     at = path_facet(condition.path)
     items = [f"facets[{_text('values')}][{_text(at)}][{index}]" for index in range(_ITEMS)]
     bounds = condition.bounds.items()

@@ -156,7 +156,7 @@ class Qdrant:
         return store_errors(self._metrics, self.name, operation, ApiException, ValueError)
 
 
-def _point(id: str) -> str:  # noqa: A002 - the field's name
+def _point(id: str) -> str:
     return str(uuid5(NAMESPACE_URL, id))
 
 

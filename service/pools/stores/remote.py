@@ -112,7 +112,7 @@ class RemotePool(Pool):
         """Return the newest version that is known to be acknowledged."""
         known = self.known
         sample = self._sample
-        assert sample is not None  # noqa: S101 - a ready pool has one
+        assert sample is not None  # a ready pool has one
         return RemoteView(
             self.key.name,
             known.position.version,
@@ -375,7 +375,7 @@ def _vectors_by_text(stored: Mapping[str, Stored]) -> dict[str, Float16]:
 
 def _keep_learned(has: Mapping[str, Stored], candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return candidates with what the pool's candidates of their ids have learned."""
-    before = {id: stored.candidate for id, stored in has.items()}  # noqa: A001 - the field's name
+    before = {id: stored.candidate for id, stored in has.items()}
     return [each.keep_learned(before.get(each.id)) for each in candidates]
 
 

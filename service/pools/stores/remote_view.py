@@ -126,7 +126,7 @@ class RemoteView:
         )
         return [self._best_example(said, each) for each in ids]
 
-    def _best_example(self, said: Float32, id: str) -> Match | None:  # noqa: A002 - the field's name
+    def _best_example(self, said: Float32, id: str) -> Match | None:
         if id not in self.found:
             return None
         rows = example_rows([self.found[id].candidate])
@@ -135,7 +135,7 @@ class RemoteView:
 
     async def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
         """Return the cosines, as the sample of the examples says."""
-        assert self.examples  # noqa: S101 - the pool has examples
+        assert self.examples  # the pool has examples
         return self.examples.sample.spread(said, self.examples.size, where)
 
     async def groups_of(self, texts: Iterable[str]) -> frozenset[str]:

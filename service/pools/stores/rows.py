@@ -56,7 +56,7 @@ def name_examples(collection: str) -> str:
 def example_row(candidate: Candidate, example: str) -> Candidate:
     """Return the row of an example of a candidate."""
     named = json.dumps([candidate.id, example])
-    id = hashlib.sha256(named.encode()).hexdigest()  # noqa: A001 - the field's name
+    id = hashlib.sha256(named.encode()).hexdigest()
     return Candidate(id, example, candidate.metadata_json, group=candidate.id)
 
 

@@ -141,7 +141,7 @@ def test_an_interrupted_backup_is_refused_and_goes_on(
     write = work.write_snapshot
     written: list[str] = []
 
-    async def fail_at_third(view: Any, folder: Path, **facts: str) -> Any:  # noqa: ANN401
+    async def fail_at_third(view: Any, folder: Path, **facts: str) -> Any:
         if len(written) == 2:
             raise OSError(28, "No space left on device")
         written.append(view.name)

@@ -38,7 +38,7 @@ HELLO = [GivenTurn(speaker="user", text="Hello")]
 
 
 class Connect(Protocol):
-    def __call__(self, url: str, **options: Any) -> Client: ...  # noqa: ANN401
+    def __call__(self, url: str, **options: Any) -> Client: ...
 
 
 class Waiting:
@@ -48,7 +48,7 @@ class Waiting:
         self._inner = inner
         self._portal = portal
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name)
         return self._call(value) if callable(value) else value
 
@@ -60,13 +60,13 @@ class Waiting:
         self._wait(self._inner.__aexit__(*error))  # type: ignore[attr-defined]
 
     def _call(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+        def call(*args: Any, **options: Any) -> Any:
             made = method(*args, **options)
             return self._wait(made) if inspect.iscoroutine(made) else Waiting(made, self._portal)
 
         return call
 
-    def _wait(self, coroutine: Any) -> Any:  # noqa: ANN401
+    def _wait(self, coroutine: Any) -> Any:
         async def awaited() -> object:
             return await coroutine
 
@@ -82,7 +82,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
         else:
             portal = stack.enter_context(start_blocking_portal())
 
-            def make(url: str, **options: Any) -> Client:  # noqa: ANN401
+            def make(url: str, **options: Any) -> Client:
                 client = Waiting(AsyncClient(url, **options), portal)
                 return cast(Client, stack.enter_context(client))
 
@@ -376,7 +376,7 @@ def test_a_load_that_fails_keeps_what_is_done_and_goes_on_from_there(
 def test_an_upload_that_fails_underway_says_why(
     client: Client, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: object) -> Any:  # noqa: ANN401
+    def broken(_: object) -> Any:
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(live.encoder, "forward", broken)

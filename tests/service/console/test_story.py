@@ -34,7 +34,7 @@ def story(shipped: Path, tmp_path: Path) -> Iterator[str]:
     away = {"TURNWISE_REDIS_URL": "redis://127.0.0.1:1", "BROWSER": "true"}
     away["TURNWISE_MODEL"] = str(shipped)
     command = [sys.executable, str(DEMO)]
-    with subprocess.Popen(  # noqa: S603
+    with subprocess.Popen(
         command, cwd=tmp_path, env=os.environ | away, stdout=subprocess.PIPE, text=True
     ) as demo:
         assert demo.stdout

@@ -41,7 +41,7 @@ def test_an_encoder_that_fails_writes_nothing_and_comes_back(
 ) -> None:
     live.turn("s", "user", "Hello")
 
-    def broken(_: object) -> Any:  # noqa: ANN401
+    def broken(_: object) -> Any:
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patched:
@@ -87,7 +87,7 @@ def test_a_batch_for_which_memory_does_not_suffice_is_encoded_one_by_one(
     talk = Talk("s", oracle)
     for number, error in enumerate(OUT_OF_MEMORY):
 
-        def small_batches_only(tokens: Any, error: Exception = error) -> Any:  # noqa: ANN401
+        def small_batches_only(tokens: Any, error: Exception = error) -> Any:
             if len(tokens) > 1 or len(tokens[0]) > 40:
                 raise error
             return forward(tokens)
@@ -224,7 +224,7 @@ def test_a_client_that_leaves_after_the_commit_has_said_it_once(
     committed = threading.Event()
     commit = SessionStore.commit
 
-    async def committing(self: SessionStore, *arguments: Any) -> bool:  # noqa: ANN401
+    async def committing(self: SessionStore, *arguments: Any) -> bool:
         await commit(self, *arguments)
         committed.set()
         await asyncio.sleep(60)

@@ -48,7 +48,7 @@ class Process:
             "TMPDIR": str(folder),
         }
         self.events: list[dict[str, Any]] = []
-        self.popen = Popen(  # noqa: S603 - our own words
+        self.popen = Popen(
             [*command, "serve", "--port", "0"],
             env=os.environ | variables | settings,
             stderr=PIPE,

@@ -31,7 +31,7 @@ class Node(RedisServer):
         super().__init__(*options)
         self.name = self.command("CLUSTER", "MYID").decode()
 
-    def cluster(self, word: str, *words: object) -> Any:  # noqa: ANN401 - whatever Redis answers
+    def cluster(self, word: str, *words: object) -> Any:
         return self.command(f"CLUSTER {word}", *map(str, words))
 
     def keys(self, slot: int) -> list[str]:

@@ -137,7 +137,7 @@ def test_nothing_stays_behind_after_kill_9_and_the_folder_can_be_used_again(
     tmp_path: Path,
 ) -> None:
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    with Popen(command, stdin=PIPE, stdout=PIPE) as holder:  # noqa: S603 - our own words
+    with Popen(command, stdin=PIPE, stdout=PIPE) as holder:
         assert holder.stdout is not None
         pid, url = holder.stdout.readline().decode().split()
         with client(url) as redis:

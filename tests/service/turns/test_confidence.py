@@ -329,7 +329,7 @@ def test_calibrate_refuses_what_it_cannot_fit(live: Live, calibrate: Callable[..
 
 def test_calibrate_asks_with_as_much_of_a_context_as_the_service_reads() -> None:
     said = tuple(Utterance("AB"[n % 2], f"{n}") for n in range(6))
-    replies = calibrate_command.find_replies([Dialogue(id, said) for id in "xy"], "B", 2000, 3)  # noqa: A001
+    replies = calibrate_command.find_replies([Dialogue(id, said) for id in "xy"], "B", 2000, 3)
     texts = [[turn.text for turn in reply.context] for reply in replies]
     assert texts == 2 * [["0"], ["0", "1", "2"], ["2", "3", "4"]]
 
@@ -342,7 +342,7 @@ def test_calibrate_needs_no_package_of_the_service(live: Live, tmp_path: Path) -
         "import sys; sys.modules['pydantic_settings'] = None\n"
         f"from turnwise.service.cli.main import main; sys.argv = {words}; main()"
     )
-    ended = subprocess.run(  # noqa: S603
+    ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert "at least two dialogues" in ended.stderr

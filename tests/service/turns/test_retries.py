@@ -62,7 +62,7 @@ def test_a_turn_that_is_being_written_is_not_broken_off_by_its_deadline(
             limits.append(limit)
             yield limit
 
-    async def commit_late(sessions: SessionStore, *args: Any) -> bool:  # noqa: ANN401 - passed on
+    async def commit_late(sessions: SessionStore, *args: Any) -> bool:
         landed = await commit(sessions, *args)
         if limits[-1].when() is not None:  # it still applies: let it be over
             limits[-1].reschedule(0.0)

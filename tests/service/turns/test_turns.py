@@ -126,7 +126,7 @@ def test_an_undo_that_another_one_overtakes_takes_back_the_post_before(
     commit = SessionStore.commit
     overtaken = list[int | None]()
 
-    async def commit_second(store: SessionStore, *change: Any) -> int | None:  # noqa: ANN401
+    async def commit_second(store: SessionStore, *change: Any) -> int | None:
         if not overtaken:
             overtaken.append(await commit(store, *change))
         return await commit(store, *change)

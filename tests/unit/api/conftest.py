@@ -1,7 +1,5 @@
 """The HTTP shell over parts that only remember how they were called."""
 
-# ruff: noqa: ANN401 - a stand-in takes and gives anything
-
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -182,7 +182,7 @@ def test_propagators_are_not_read_without_tracing() -> None:
     code = f"import os, {modules}; print(os.environ['OTEL_PROPAGATORS'])"
     environment = os.environ | {"OTEL_PROPAGATORS": "b3"}
     command = [sys.executable, "-c", code]
-    ended = run(command, env=environment, capture_output=True, text=True, check=True)  # noqa: S603
+    ended = run(command, env=environment, capture_output=True, text=True, check=True)
     assert ended.stdout == "b3\n"
 
 

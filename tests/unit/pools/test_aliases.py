@@ -143,7 +143,7 @@ async def test_a_name_that_another_replica_makes_an_alias_just_now_becomes_no_po
     await one.fill("a", "a")
     create = PoolRecords.create
 
-    async def create_late(self: PoolRecords, *args: Any) -> object:  # noqa: ANN401
+    async def create_late(self: PoolRecords, *args: Any) -> object:
         await two.pools.point("n", "shop", "a")
         return await create(self, *args)
 
@@ -165,7 +165,7 @@ async def test_an_alias_of_a_pool_that_is_dropped_just_now_is_not_made(
     await one.fill("a", "a")
     point = Directory.point
 
-    async def point_late(self: Directory, *args: Any) -> None:  # noqa: ANN401
+    async def point_late(self: Directory, *args: Any) -> None:
         await two.pools.drop("n", "a")
         await point(self, *args)
 
@@ -185,7 +185,7 @@ async def test_a_pool_that_is_just_being_dropped_gets_no_alias(
     await served(two, "a")
     drop = PoolRecords.drop
 
-    async def drop_late(self: PoolRecords, *args: Any) -> object:  # noqa: ANN401
+    async def drop_late(self: PoolRecords, *args: Any) -> object:
         with pytest.raises(PoolNotFound):  # although the other replica still has it
             await two.pools.point("n", "shop", "a")
         return await drop(self, *args)

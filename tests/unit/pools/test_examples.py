@@ -37,7 +37,7 @@ async def test_a_candidate_is_found_by_its_example_in_every_replica(start: Start
     two = await start(ready=True)
     for replica in (one, two):
         assert replica.view().has_examples
-        for text, id in (("Opening times?", "hours"), ("How can I pay?", "pay")):  # noqa: A001
+        for text, id in (("Opening times?", "hours"), ("How can I pay?", "pay")):
             assert (await find(replica, text))[0] == (id, text)
         assert len(await find(replica, "How can I pay?")) == 2
     assert two.encoder.utterances.count("Opening times?") == 1  # by `find`

@@ -196,7 +196,7 @@ async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
     replica = await with_pool(start)
     commit = PoolRecords.commit
 
-    async def drop_after(self: PoolRecords, *edit: Any) -> str:  # noqa: ANN401 - passed on
+    async def drop_after(self: PoolRecords, *edit: Any) -> str:
         outcome = await commit(self, *edit)
         await replica.pools.drop("n", "p")
         return outcome
@@ -378,7 +378,7 @@ async def test_another_model_encodes_each_distinct_text_once(
     one = await with_pool(start)
     ids = [str(number) for number in range(14)]
     for part in (ids[:9], ids[9:]):
-        await one.upsert(*(Candidate(id, f"Reply {int(id) % 4}.") for id in part))  # noqa: A001
+        await one.upsert(*(Candidate(id, f"Reply {int(id) % 4}.") for id in part))
     two = await start(fingerprint="other", ready=True)
     assert sorted(two.encoder.candidates) == [f"Reply {number}." for number in range(4)]
     three = await start(fingerprint="other", ready=True)  # which reads what two wrote

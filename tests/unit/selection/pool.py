@@ -102,7 +102,7 @@ class ArrayPool:
     async def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
         return [self._best_example(said, each) for each in ids]
 
-    def _best_example(self, said: Float32, id: str) -> Match | None:  # noqa: A002
+    def _best_example(self, said: Float32, id: str) -> Match | None:
         if id not in self.examples:
             return None
         cosines = self.examples[id].astype(np.float64) @ said.astype(np.float64)

@@ -20,7 +20,7 @@ def tuples(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffles.")] = 0,
 ) -> None:
     """Write 2N tuples of three items, from N items; each item is in six tuples."""
-    from turnwise.models.evaluation.best_worst import make_tuples, read_items  # noqa: PLC0415
+    from turnwise.models.evaluation.best_worst import make_tuples, read_items
 
     read = read_items(items)
     with naming([items]):
@@ -39,7 +39,7 @@ def scores(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random halves.")] = 0,
 ) -> None:
     """Write a score from 0 to 1 for each item, and print how far the annotators agree."""
-    from turnwise.models.evaluation import best_worst as task  # noqa: PLC0415
+    from turnwise.models.evaluation import best_worst as task
 
     read = task.read_answers(answers)
     scored = task.score_items(read)

@@ -54,7 +54,7 @@ def test_answers_are_those_of_a_naive_search(
     pools: list[list[int]] = []
     draw = Searches.draw
 
-    def noted(*given: Any) -> Indices:  # noqa: ANN401 - passed on
+    def noted(*given: Any) -> Indices:
         drawn = draw(*given)
         pools.append(drawn.tolist())
         return drawn

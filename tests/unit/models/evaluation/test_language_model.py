@@ -87,7 +87,7 @@ def test_a_model_with_a_chat_template_is_who_replies(
     tokenizer.save_pretrained(tmp_path)
     read = []
 
-    def noted(_: object, prompt: torch.Tensor, **__: Any) -> torch.Tensor:  # noqa: ANN401
+    def noted(_: object, prompt: torch.Tensor, **__: Any) -> torch.Tensor:
         read.append(tokenizer.decode(prompt[0]))
         return prompt
 

@@ -261,7 +261,7 @@ def test_a_recipe_can_do_without_a_calibration(
 def test_answers_that_are_all_right_or_all_wrong_say_nothing_about_a_confidence(
     finished: Finished, monkeypatch: pytest.MonkeyPatch, right: bool
 ) -> None:
-    def answered(*given: Any) -> Answers:  # noqa: ANN401 - passed on
+    def answered(*given: Any) -> Answers:
         answers = search_answers(*given)
         assert answers.right.any()
         return replace(answers, right=np.full_like(answers.right, right))

@@ -126,7 +126,7 @@ async def test_a_failed_write_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def change_manifest(**fields: Any) -> Callable[[Path], None]:  # noqa: ANN401
+def change_manifest(**fields: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         path = folder / "manifest.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | fields))

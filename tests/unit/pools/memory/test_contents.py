@@ -38,7 +38,7 @@ def numbers_of(number: int) -> list[int]:
     return [(number * 7 + step) % 50 for step in range(number % 3)]
 
 
-def make_candidate(id: str, number: int) -> Candidate:  # noqa: A002
+def make_candidate(id: str, number: int) -> Candidate:
     examples = [f"e{each}" for each in numbers_of(number)]
     learned = [Learned(text, 0.0) for text in examples[1:]]
     return Candidate.of(

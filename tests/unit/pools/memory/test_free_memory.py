@@ -182,7 +182,7 @@ N = 3000
 
 def edit_of(ids: range, seed: int = 0, examples: int = 0) -> Edit:
     texts = tuple(f"Example {number}." for number in range(examples))
-    candidates = [Candidate(str(id), "A text.", examples=texts) for id in ids]  # noqa: A001
+    candidates = [Candidate(str(id), "A text.", examples=texts) for id in ids]
     vectors = unit_vectors(len(ids), D, seed).astype(np.float16)
     return Edit(candidates, vectors, (), Examples.of(candidates, vectors.repeat(examples, axis=0)))
 

@@ -121,7 +121,7 @@ async def test_an_upload_that_fails_halfway_leaves_no_chunk(
     run = PoolRecords.run_script
     staged = 0
 
-    async def fill_up(self: PoolRecords, operation: Any, script: str, *args: Any) -> object:  # noqa: ANN401
+    async def fill_up(self: PoolRecords, operation: Any, script: str, *args: Any) -> object:
         nonlocal staged
         staged += script == "stage"
         if staged == 3:
@@ -518,7 +518,7 @@ async def test_an_index_build_does_not_restore_the_contents_of_a_dropped_pool(
     former = two.followed.get(KEY)
     building: list[asyncio.Task[None]] = []
 
-    async def build_meanwhile(self: PoolRecords, *args: Any) -> Log | None:  # noqa: ANN401
+    async def build_meanwhile(self: PoolRecords, *args: Any) -> Log | None:
         if not building:
             building.append(asyncio.create_task(former.replace_index(lambda contents: contents, 0)))
             await asyncio.sleep(0)

@@ -65,7 +65,7 @@ async def start_with(
     """Starts replicas with the engine of the test, and removes what they made in it."""
     stores: list[CandidateStore] = []
 
-    async def start_with(**given: Any) -> Replica:  # noqa: ANN401
+    async def start_with(**given: Any) -> Replica:
         store = connected()
         if store:
             stores.append(store)

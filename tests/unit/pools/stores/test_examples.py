@@ -225,7 +225,7 @@ async def test_an_interrupted_edit_changes_no_answer_and_is_completed_by_the_nex
     upsert = store.upsert
     collection = replica.view().collection.name
 
-    async def fails(name: str, *args: Any) -> None:  # noqa: ANN401
+    async def fails(name: str, *args: Any) -> None:
         if name == collection:
             raise StoreUnavailable("the disk is full")
         await upsert(name, *args)

@@ -195,7 +195,7 @@ async def test_a_deletion_whose_answer_is_lost_is_finished_by_the_next(
     replica = await filled("One.")
     drop = PoolRecords.drop
 
-    async def answer_is_lost(*given: Any) -> None:  # noqa: ANN401
+    async def answer_is_lost(*given: Any) -> None:
         await drop(*given)
         raise StateUnavailable("no answer")
 
@@ -364,7 +364,7 @@ async def test_a_pool_moves_while_it_is_edited(
     store = store_of(one)
     create = store.create
 
-    async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
+    async def edit_meanwhile(*args: Any) -> None:
         await create(*args)
         await two.upsert("Late.", Candidate(some("Reply 1.")[0].id, "Changed."))
         await two.remove("Reply 2.")
@@ -397,7 +397,7 @@ async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
     await one.upsert("One.")
     add = Directory.add
 
-    async def move_meanwhile(*given: Any) -> None:  # noqa: ANN401
+    async def move_meanwhile(*given: Any) -> None:
         await add(*given)
         await two.pools.move("n", "p", engine)
 
@@ -417,7 +417,7 @@ async def test_two_replicas_that_move_a_pool_at_once_leave_one_collection(
     store = store_of(one)
     create = store.create
 
-    async def move_meanwhile(*args: Any) -> None:  # noqa: ANN401
+    async def move_meanwhile(*args: Any) -> None:
         monkeypatch.setattr(store, "create", create)
         await create(*args)
         await two.pools.move("n", "p", engine)
@@ -448,7 +448,7 @@ async def test_a_move_that_fails_leaves_the_pool_in_memory_and_no_collection(
     written = 0
     upsert = store.upsert
 
-    async def fails(*args: Any) -> None:  # noqa: ANN401
+    async def fails(*args: Any) -> None:
         nonlocal written
         if args[1] and written == good:
             raise StoreUnavailable("the disk is full")
@@ -479,7 +479,7 @@ async def test_a_replacement_that_comes_after_an_edit_is_rejected_and_leaves_no_
     before = await left(store)
     create = store.create
 
-    async def edit_meanwhile(*args: Any) -> None:  # noqa: ANN401
+    async def edit_meanwhile(*args: Any) -> None:
         await create(*args)
         await two.upsert("Two.")
 
@@ -508,7 +508,7 @@ async def test_an_edit_of_a_collection_that_was_just_replaced_is_repeated_in_the
     edited_late = asyncio.Event()
     replacing: list[asyncio.Task[Edited]] = []
 
-    async def replace_meanwhile(*args: Any) -> int:  # noqa: ANN401
+    async def replace_meanwhile(*args: Any) -> int:
         monkeypatch.setattr(ours, "count", count)
         replace = two.pools.replace("n", "p", read_snapshot(tmp_path / "s", 10_000).batches)
         replacing.append(asyncio.create_task(replace))
@@ -538,7 +538,7 @@ async def test_a_pool_that_two_replicas_create_at_once_has_one_collection(
     request = PoolRequest(store=engine)
     create = store.create
 
-    async def create_meanwhile(*args: Any) -> None:  # noqa: ANN401
+    async def create_meanwhile(*args: Any) -> None:
         await create(*args)
         await two.pools.create("n", "p", request)
 
@@ -628,7 +628,7 @@ async def test_a_recall_noted_meanwhile_does_not_stop_a_replacement_which_draws_
     create = store.create
     collection = replica.view().collection
 
-    async def measured_meanwhile(*args: Any) -> None:  # noqa: ANN401
+    async def measured_meanwhile(*args: Any) -> None:
         await create(*args)
         await records.note_recall(PoolKey("n", "p"), replace(collection, width=64, recall=1.0))
 
@@ -694,7 +694,7 @@ async def test_the_narrowest_width_with_a_good_recall_is_chosen_or_else_the_best
     store = store_of(replica)
     search = store.search
 
-    async def narrow(*args: Any) -> list[Any]:  # noqa: ANN401
+    async def narrow(*args: Any) -> list[Any]:
         found = await search(*args)
         width = args[3]
         return found if width >= enough else sorted(found, key=lambda one: one.candidate.id)[:5]

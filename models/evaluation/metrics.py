@@ -7,7 +7,7 @@ is worth what chance is. A score that is NaN counts as the lowest.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import comb
+from math import comb, log2
 from time import perf_counter
 from typing import Any
 
@@ -22,6 +22,8 @@ Indices = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Metrics = dict[str, float]
 
+GAINS = 10
+"""The k of nDCG@k in `search_metrics`."""
 CUTS = (1, 2, 5)
 """The k of R_n@k in `ranking_metrics`."""
 BINS = 10
@@ -158,6 +160,11 @@ class Tie:
             for j in range(self.size)
         )
 
+    def gain(self, k: int) -> float:
+        """Return the expected discounted gain of this tie's right candidates among the first k."""
+        ranks = range(self.before, min(self.before + self.size, k))
+        return self.right / self.size * sum(map(_discount, ranks))
+
     def reciprocal_rank(self) -> float:
         """Return the expected 1 / rank of the first right candidate of this tie."""
         size = self.size
@@ -197,6 +204,29 @@ def ranking_metrics(scores: Scores, relevant: Mask, name: str | None = None) -> 
         "map": sum(tie.precisions() for tie in ties) / right,
         "mrr": next(tie for tie in ties if tie.right).reciprocal_rank(),
         "p@1": found(1),
+    }
+
+
+def search_metrics(scores: Scores, relevant: Mask) -> Metrics:
+    """Return R@1, MRR and nDCG@10 of one question.
+
+    With several right passages R@1 asks whether the first passage is one of them, and MRR looks at
+    the best of them. The gain of a passage is 1 if it is right, else 0, discounted by the binary
+    logarithm of its rank plus 1 (Järvelin and Kekäläinen, 2002).
+
+    Args:
+        scores: (n,), higher is better.
+        relevant: (n,), at least one right passage.
+
+    Returns:
+        The values of `r@1`, `mrr` and `ndcg@10`.
+    """
+    ties = list(_group_ties(_replace_nan(scores), relevant))
+    ideal = sum(map(_discount, range(min(int(relevant.sum()), GAINS))))
+    return {
+        "r@1": ties[0].right / ties[0].size,
+        "mrr": next(tie for tie in ties if tie.right).reciprocal_rank(),
+        f"ndcg@{GAINS}": sum(tie.gain(GAINS) for tie in ties) / ideal,
     }
 
 
@@ -333,6 +363,11 @@ def _group_ties(scores: Scores, relevant: Mask) -> Iterator[Tie]:
         yield Tie(before, found, size, right)
         before += size
         found += right
+
+
+def _discount(better: int) -> float:
+    """Return the discount of the gain of a candidate with so many better ones."""
+    return 1 / log2(better + 2)
 
 
 def _name_span(first: int, last: int | None) -> str:

@@ -66,6 +66,9 @@ LAYOUTS = {
     "ranking": Layout("All contexts", "p@1", "turns=", TURNS, "P@1 (higher is better)"),
     "confidence": Layout("Confidence", "risk", "", "coverage", "risk (lower is better)"),
     "answers": Layout("All questions", "r@1", "examples=", "examples", "R@1 (higher is better)"),
+    "conversational-search": Layout(
+        "All questions", "r@1", "turns=", "utterances up to the question", "R@1 (higher is better)"
+    ),
     "pairs": Layout("All pairs", "both", "", "kind", "share of pairs (higher is better)"),
     "journal": Layout("All choices", "p@1", "turns=", TURNS, "P@1 (higher is better)"),
     "similarity": Layout("All pairs", "spearman", "turns=", TURNS, "Spearman (higher is better)"),

@@ -288,6 +288,29 @@ def measure_answers(
     )
 
 
+@evaluate.command("conversational-search", cls=ManyValues)
+def measure_search(
+    *,
+    data: JsonLines,
+    passages: Annotated[
+        list[Path],
+        typer.Option(help="Files of passages, as `turnwise pool load` takes.", metavar="FILE ..."),
+    ],
+    utterances: Annotated[int, typer.Option(min=1, help="Newest utterances to search for.")] = 3,
+    words: Annotated[
+        int, typer.Option(min=1, help="First words of other speakers' utterances to search for.")
+    ] = 20,
+    model: Models = None,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+) -> None:
+    """Find the passage for a question that needs the conversation before it."""
+    from turnwise.service.cli.models.evaluate import conversational_search as task
+
+    compared = Compared(model, "", precision)
+    task.measure(data, passages, compared, utterances=utterances, words=words, out=out)
+
+
 @evaluate.command("similarity", cls=ManyValues)
 def measure_similarity(
     *,

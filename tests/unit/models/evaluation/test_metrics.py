@@ -18,6 +18,7 @@ from turnwise.models.evaluation.metrics import (
     ranks_of,
     retrieval_metrics,
     risks,
+    search_metrics,
     spans,
     spearman,
 )
@@ -69,6 +70,30 @@ def test_ranks_are_means_over_the_orders_of_ties(scores: list[int], data: st.Dat
     assert found.reciprocal.tolist() == pytest.approx([(1 / places).mean()])
     for k in (1, 2, 5):
         assert found.within(k).tolist() == pytest.approx([(places <= k).mean()])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6).filter(
+        lambda passages: any(right for _, right in passages)
+    ),
+)
+def test_gains_are_means_over_the_orders_of_ties(passages: list[tuple[int, bool]]) -> None:
+    scores = [score for score, _ in passages]
+    right = np.array([right for _, right in passages])
+    found = search_metrics(np.array(scores, np.float32), right)
+    ordered = np.array([right[list(order)] for order in orders(scores)])
+    discounts = 1 / np.log2(np.arange(len(scores)) + 2)
+    best = discounts[: right.sum()].sum()
+    assert found["ndcg@10"] == pytest.approx((ordered @ discounts).mean() / best)
+    assert found["r@1"] == pytest.approx(ordered[:, 0].mean())
+    assert found["mrr"] == pytest.approx((1 / (ordered.argmax(axis=1) + 1)).mean())
+
+
+def test_gains_end_at_the_tenth_rank() -> None:
+    scores = np.arange(12.0)
+    assert search_metrics(scores, scores == 2)["ndcg@10"] == pytest.approx(1 / np.log2(11))
+    assert search_metrics(scores, scores == 1)["ndcg@10"] == 0
+    assert search_metrics(scores, scores >= 0)["ndcg@10"] == pytest.approx(1)
 
 
 def test_nan_ranks_last_and_infinity_first() -> None:

@@ -1,0 +1,188 @@
+"""Conversational search: is the right passage first after a question that needs what came before?
+
+"And how long does it take?" finds nothing by itself. The same encoder searches for a question in
+several forms: alone, joined with the utterances before it, as a context of the running query, and
+as somebody rewrote it so that it needs no context.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from turnwise.models.data import (
+    Record,
+    Utterance,
+    identifier,
+    merge_runs,
+    read_label,
+    read_records,
+    read_utterance,
+)
+from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.errors import DataError
+from turnwise.models.evaluation.metrics import Mask, search_metrics, spans
+from turnwise.models.evaluation.report import Row
+from turnwise.models.evaluation.significance import Outcomes
+from turnwise.models.evaluation.split import Context, Split, encode_split, next_speaker
+from turnwise.models.evaluation.systems import System, lexical_systems, recommended, turn_ms
+from turnwise.models.evaluation.truncation import warn_of_truncation
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of a conversation, and the passages that answer it.
+
+    Attributes:
+        context: The utterances of the conversation up to the question, which is the last one.
+        right: (P,) whether each passage is right: some are, but not all.
+        rewrite: The question in words that need no context; the question itself if nobody gave one.
+        id: The id of the conversation.
+    """
+
+    context: tuple[Utterance, ...]
+    right: Mask
+    rewrite: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSet:
+    """Questions and the passages among which each is searched for.
+
+    Attributes:
+        questions: The questions.
+        passages: The texts of P passages.
+        has_rewrites: Whether any question was rewritten.
+    """
+
+    questions: tuple[Question, ...]
+    passages: tuple[str, ...]
+    has_rewrites: bool
+
+
+def read_search(conversations: Sequence[str | Path], passages: Sequence[str | Path]) -> SearchSet:
+    """Read files of conversations, and files of passages.
+
+    A line of the first is `{"id"?, "utterances": [{"speaker", "text", "passages"?, "rewrite"?}]}`.
+    An utterance with `passages`, the ids of the right ones, is a question. A line of the second is
+    `{"id", "text"}`, as a file of candidates has it.
+
+    Raises:
+        DataError: A file cannot be read or holds something else, a passage has the id of another
+            one, a question names an unknown passage or all of them, or there is no question.
+    """
+    texts: dict[str, str] = {}
+    for record in (record for file in passages for record in read_records(file)):
+        name = read_label(record, "id")
+        if name in texts:
+            raise record.error("id", f"'{name}' is also the id of another passage")
+        texts[name] = record.text("text")
+    index_of = {name: index for index, name in enumerate(texts)}
+    records = [record for file in conversations for record in read_records(file)]
+    questions = [question for record in records for question in _read_questions(record, index_of)]
+    if not questions:
+        raise DataError("no utterance has passages", ", ".join(map(str, conversations)))
+    has_rewrites = any(question.rewrite != question.context[-1].text for question in questions)
+    return SearchSet(tuple(questions), tuple(texts.values()), has_rewrites)
+
+
+def evaluate_search(
+    encoders: Mapping[str, UtteranceEncoder], data: SearchSet, utterances: int, words: int
+) -> Iterator[Row]:
+    """Evaluate BM25 and each encoder with each form of the questions.
+
+    Args:
+        encoders: By their names in the table.
+        data: The questions and the passages.
+        utterances: Newest utterances that the joined form and the running query read.
+        words: First words of an utterance of another speaker that these two read.
+
+    Yields:
+        A row a system: R@1, mean reciprocal rank and nDCG@10, R@1 by the number of utterances, and
+        the median milliseconds of a search. Rewriting is not timed.
+    """
+    warn_of_truncation({**encoders}, ((text, "the passages") for text in data.passages))
+    splits = _make_splits(data, utterances, words)
+    for form, split in splits.items():
+        if form != "running query":
+            yield _measure(f"BM25 · {form}", lexical_systems(split)[1], split, data)
+    for label, encoder in encoders.items():
+        for form, split in splits.items():
+            system = recommended(encode_split(encoder, split), encoder.aggregation)
+            yield _measure(f"{label} · {form}", system, split, data)
+
+
+def _make_splits(data: SearchSet, utterances: int, words: int) -> dict[str, Split]:
+    """Return the questions in each form, with the passages as the pool."""
+    newest = [_cut(question.context[-utterances:], words) for question in data.questions]
+    forms = {
+        "last utterance": [context[-1:] for context in newest],
+        "joined utterances": [_join(context) for context in newest],
+        "running query": newest,
+    }
+    if data.has_rewrites:
+        forms["rewrite"] = [
+            (Utterance(question.context[-1].speaker, question.rewrite),)
+            for question in data.questions
+        ]
+    return {form: _make_split(data, contexts) for form, contexts in forms.items()}
+
+
+def _make_split(data: SearchSet, contexts: Sequence[tuple[Utterance, ...]]) -> Split:
+    true = [int(question.right.argmax()) for question in data.questions]
+    targets = [
+        Context(context, Utterance(next_speaker(context), data.passages[index]), question.id)
+        for context, index, question in zip(contexts, true, data.questions, strict=True)
+    ]
+    return Split(tuple(targets), data.passages, np.array(true))
+
+
+def _cut(context: Sequence[Utterance], words: int) -> tuple[Utterance, ...]:
+    """Return a context in which others than the last speaker say only their first words."""
+    asks = context[-1].speaker
+    return tuple(
+        said if said.speaker == asks else replace(said, text=" ".join(said.text.split()[:words]))
+        for said in context
+    )
+
+
+def _join(context: Sequence[Utterance]) -> tuple[Utterance, ...]:
+    """Return a context of one utterance, which the last speaker says."""
+    return (Utterance(context[-1].speaker, " ".join(said.text for said in context)),)
+
+
+def _measure(name: str, system: System, split: Split, data: SearchSet) -> Row:
+    everything = np.arange(len(data.passages))
+    measured = [
+        search_metrics(system.scores(np.array([index]), everything)[0], question.right)
+        for index, question in enumerate(data.questions)
+    ]
+    metrics = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
+    first = np.array([each["r@1"] for each in measured])
+    lengths = np.array([len(question.context) for question in data.questions])
+    for span, those in spans(lengths).items():
+        metrics[f"r@1/{span}"] = float(first[those].mean())
+    outcomes = Outcomes(first, np.full(len(first), ""), split.dialogues)
+    return Row(name, metrics, turn_ms(system, split, len(everything)), outcomes)
+
+
+def _read_questions(record: Record, index_of: Mapping[str, int]) -> Iterator[Question]:
+    """Yield the questions of a conversation."""
+    said: list[Utterance] = []
+    for item in record.records("utterances"):
+        utterance = read_utterance(item)
+        said.append(Utterance(utterance.speaker, item.text("text")))
+        if "passages" not in item.fields:
+            continue
+        right = np.zeros(len(index_of), np.bool_)
+        for name in item.texts("passages"):
+            if name not in index_of:
+                raise item.error("passages", f"no passage has the id '{name}'")
+            right[index_of[name]] = True
+        if right.all():
+            raise item.error("passages", "names all passages: some must be wrong")
+        context = merge_runs(said)
+        rewrite = item.text("rewrite") if "rewrite" in item.fields else context[-1].text
+        yield Question(context, right, rewrite, identifier(record, "id") or record.where)

@@ -200,6 +200,34 @@ def max_sim(first: Float32, second: Float32, candidates: Float32) -> Float32:
     return np.asarray(np.concatenate(parts, axis=1)[0], dtype=np.float32)
 
 
+def max_sim_matrix(first: Float32, second: Float32, candidates: Float32) -> Float32:
+    """Return the MaxSim score (n, C) of every candidate after every utterance.
+
+    A new utterance can only better the best pair of an earlier one, so that all n lines take as
+    many pair scores as the last one alone. Arguments as in `max_sim`, n ≥ 1.
+    """
+    if not _has_pairs(first, second):
+        sums = np.cumsum(second.astype(np.float64) @ candidates.T, axis=0)
+        return np.asarray(sums / np.arange(1, len(second) + 1)[:, None], dtype=np.float32)
+    blocks: list[Float64] = [np.empty((len(second), 0))]
+    for block in _split_blocks(len(second), candidates):
+        scores = _pair_scores(first, second, block)
+        best = np.full(scores.shape[1:], -np.inf)
+        partner = np.zeros(scores.shape[1:], np.intp)
+        lines = np.empty(scores.shape[1:])
+        lines[0] = second[0] @ block.T
+        for new in range(1, len(second)):
+            better = scores[:new, new] > best[:new]
+            best[:new] = np.where(better, scores[:new, new], best[:new])
+            partner[:new] = np.where(better, new, partner[:new])
+            best[new] = scores[new, :new].max(axis=0)
+            partner[new] = scores[new, :new].argmax(axis=0)
+            weights = _pair_weights(partner[: new + 1])
+            lines[new] = (weights * best[: new + 1]).sum(axis=0)
+        blocks.append(lines)
+    return np.asarray(np.concatenate(blocks, axis=1), dtype=np.float32)
+
+
 def max_sim_contributions(first: Float32, second: Float32, candidates: Float32) -> Float32:
     """Return each utterance's part (n, C) in the MaxSim score; a column sums to its score.
 
@@ -278,6 +306,13 @@ class Aggregation:
             return max_sim(first, second, candidates)
         return np.asarray(candidates @ self.query(first, second))
 
+    def matrix(self, first: Float32, second: Float32, candidates: Float32) -> Float32:
+        """Return the score matrix (n, C): the scores after every utterance."""
+        if self.name == "max_sim":
+            return max_sim_matrix(first, second, candidates)
+        whole = rows(first, second)
+        return score_matrix(whole, candidates, self.summed, paired=len(first) > 0)
+
     def contributions(self, first: Float32, second: Float32, candidates: Float32) -> Float32:
         """Return each utterance's part (n, C) in the scores; a column sums to its score."""
         if self.name == "max_sim":
@@ -325,9 +360,15 @@ def _best_pairs(
     """
     scores = _pair_scores(first, second, candidates)
     partner = scores.argmax(axis=1)
-    mutual = np.take_along_axis(partner, partner, axis=0) == np.arange(len(second))[:, None]
+    return scores.max(axis=1), partner, _pair_weights(partner)
+
+
+def _pair_weights(partner: NDArray[np.intp]) -> Float64:
+    """Return the weight (n, C) of each utterance's best pair, from the other utterance in it."""
+    mutual = np.take_along_axis(partner, partner, axis=0) == np.arange(len(partner))[:, None]
     weights = np.where(mutual, 0.5, 1.0)
-    return scores.max(axis=1), partner, weights / weights.sum(axis=0)
+    shares: Float64 = weights / weights.sum(axis=0)
+    return shares
 
 
 def _pair_scores(first: Float32, second: Float32, candidates: Float32) -> Float32:

@@ -121,9 +121,10 @@ class RerankOptions(TypedDict, total=False):
 class ScoresOptions(TypedDict, total=False):
     """Options of a score matrix; `wire.sessions.ScoresQuery` describes them."""
 
-    aggregation: Literal["mean", "last_rows"]
+    aggregation: Literal["mean", "last_rows", "max_sim"]
     last_rows: int
     pool: str
+    top_k: int
 
 
 class PlanOptions(TypedDict, total=False):
@@ -250,8 +251,13 @@ class SessionOperations:
         return Call("POST", "/plan", PlanAnswer, {"session_id": self.id, "goals": goals, **options})
 
     @operation
-    def scores(self, ids: Sequence[str], **options: Unpack[ScoresOptions]) -> Call[ScoreMatrix]:
-        """Return the score matrix: a row per utterance, a column per candidate."""
+    def scores(
+        self, ids: Sequence[str] = (), **options: Unpack[ScoresOptions]
+    ) -> Call[ScoreMatrix]:
+        """Return the score matrix: a row per utterance, a column per candidate.
+
+        Without ids, the columns are the best candidates of the pool.
+        """
         query: dict[str, Any] = {"ids": list(ids), **options}
         return Call("GET", path("sessions", self.id, "scores"), ScoreMatrix, query=query)
 

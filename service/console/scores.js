@@ -30,8 +30,6 @@ async function update() {
   if (question === asked) return;
   asked = question;
   if (!turns.length || !ids.length) return say("The score matrix appears with the first candidates.");
-  if (settings.aggregation === "max_sim")
-    return say("MaxSim has no score matrix: its scores are not sums of rows.");
   if (!session.explain) return say("The pairwise model has no score matrix.");
   const found = await read(name, ids);
   if (question !== asked) return;

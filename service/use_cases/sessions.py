@@ -5,12 +5,11 @@ A deletion removes the session from Redis at once; `journal compact` removes it 
 
 import asyncio
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from turnwise.models.arrays import Float32
-from turnwise.models.scores import rows, score_matrix
+from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import (
     Conflict,
@@ -35,12 +34,13 @@ from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.use_cases.learning import Learning
 from turnwise.service.use_cases.pools import Pools
-from turnwise.service.wire.fields import Aggregated
+from turnwise.service.wire.fields import MAX_TOP_K
 from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import (
     Feedback,
     FeedbackRequest,
     ScoreMatrix,
+    ScoresQuery,
     SessionRequest,
     SessionsDeleted,
     SessionsPage,
@@ -244,42 +244,38 @@ class Sessions:
             removed = await self._learning.forget(namespace, prefix)
         return SessionsDeleted(deleted=deleted, cursor=after, learned=removed)
 
-    async def scores(
-        self,
-        namespace: str,
-        session_id: str,
-        pool: str,
-        ids: Sequence[str],
-        aggregated: Aggregated,
-    ) -> ScoreMatrix:
+    async def scores(self, namespace: str, session_id: str, query: ScoresQuery) -> ScoreMatrix:
         """Return the score matrix: each candidate's score after each utterance.
 
         Raises:
             SessionNotFound: There is no such session.
             PoolNotFound: There is no such pool.
             CandidateNotFound: It lacks one of the candidates.
-            InvalidRequest: MaxSim or a pairwise pool, whose scores are not sums over rows.
+            InvalidRequest: A pairwise pool, which has no rows, or too many candidates for MaxSim.
         """
-        aggregation = choose_aggregation(aggregated, self._encoder.aggregation)
-        if aggregation.name == "max_sim":
-            raise InvalidRequest.field("max_sim has no score matrix", "aggregation")
-        view = await self._pools.view(namespace, pool)
+        aggregation = choose_aggregation(query, self._encoder.aggregation)
+        if aggregation.name == "max_sim" and len(query.ids) > MAX_TOP_K:
+            raise InvalidRequest.field(f"max_sim scores at most {MAX_TOP_K} candidates", "ids")
+        view = await self._pools.view(namespace, query.pool)
         if view.encoder_name == "pairwise":
-            raise InvalidRequest.field(
-                f"pool '{pool}' uses the pairwise model, which has no score matrix", "pool"
-            )
-        vectors = await view.vectors(ids)
+            what = f"pool '{query.pool}' uses the pairwise model, which has no score matrix"
+            raise InvalidRequest.field(what, "pool")
+        vectors = await view.vectors(query.ids)
         base = await self._store.found(SessionKey(namespace, session_id), encoded=True)
         update = Update(base, base.turns, base.responder)
         new = await self._contexts.encode_update(update)
         context = await self._contexts.complete(update, new, pairs=True)
-        paired = self._encoder.kind.paired
+        ids = query.ids
+        if not ids and context.texts:
+            hits = await view.search(context.query(aggregation), query.top_k, Filter.of(base.where))
+            ids = [hit.candidate.id for hit in hits]
+            vectors = await view.vectors(ids)
         return ScoreMatrix.model_construct(
             session_id=session_id,
             pool=PoolVersion(name=view.name, version=view.version),
-            ids=list(ids),
+            ids=ids,
             turns=last_turns(base.turns),
-            scores=await asyncio.to_thread(_matrix, context, vectors, aggregation.summed, paired),
+            scores=await asyncio.to_thread(_matrix, context, vectors, aggregation),
         )
 
     async def _commit(
@@ -292,12 +288,11 @@ class Sessions:
 
 
 def _matrix(
-    context: EncodedContext, vectors: Float32, last_rows: int | None, paired: bool
+    context: EncodedContext, vectors: Float32, aggregation: Aggregation
 ) -> list[list[float]]:
     if not context.texts:
         return []
-    whole = rows(context.first, context.second)
-    scores: list[list[float]] = score_matrix(whole, vectors, last_rows, paired=paired).tolist()
+    scores: list[list[float]] = aggregation.matrix(*context.pairs, vectors).tolist()
     return scores
 
 

@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from turnwise.service.wire.fields import (
     MAX_CANDIDATES,
+    MAX_TOP_K,
     RESPONDER,
     Aggregated,
     CandidateId,
@@ -245,13 +246,14 @@ class SessionsDeleted(Value):
 class ScoresQuery(Aggregated):
     """The part of the score matrix to return."""
 
-    aggregation: Literal["mean", "last_rows"] | None = None
-    """`mean` sums all rows, `last_rows` the newest; MaxSim has no score matrix."""
     last_rows: PositiveInt | None = None
     """Number of rows that `last_rows` sums."""
     pool: Name = "default"
-    ids: list[CandidateId] = Field(min_length=1, max_length=MAX_CANDIDATES)
-    """Candidates, a column each; repeat the parameter for several: `ids=a&ids=b`."""
+    ids: list[CandidateId] = Field(default=[], max_length=MAX_CANDIDATES)
+    """Candidates, a column each; repeat the parameter for several: `ids=a&ids=b`. MaxSim scores 100
+    at most. Without it, the columns are the candidates that the running query finds first."""
+    top_k: PositiveInt = Field(default=5, le=MAX_TOP_K)
+    """Number of those candidates."""
 
 
 class ScoreMatrix(Value):

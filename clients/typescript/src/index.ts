@@ -56,7 +56,12 @@ export type TurnOptions = Omit<WithReranker<Schemas["TurnRequest"]>, "speaker" |
 };
 export type RankOptions = Omit<WithReranker<Schemas["RankRequest"]>, "session_id">;
 export type PlanOptions = Omit<Schemas["PlanRequest"], "session_id">;
-export type ScoresOptions = { pool?: string; aggregation?: "mean" | "last_rows"; last_rows?: number };
+export type ScoresOptions = {
+  pool?: string;
+  aggregation?: "mean" | "last_rows" | "max_sim";
+  last_rows?: number;
+  top_k?: number;
+};
 
 export interface Settings {
   /** The secret of an API key. */
@@ -288,8 +293,9 @@ export class Session {
     return this.#service.call("POST", "/plan", { body: { session_id: this.id, ...options } });
   }
 
-  /** Return the score matrix: a row for each utterance, a column for each candidate. */
-  scores(ids: readonly string[], options: ScoresOptions = {}): Promise<ScoreMatrix> {
+  /** Return the score matrix: a row for each utterance, a column for each candidate. Without ids,
+   * the columns are the best candidates of the pool. */
+  scores(ids: readonly string[] = [], options: ScoresOptions = {}): Promise<ScoreMatrix> {
     return this.#call("GET", "/scores", { query: { ids, ...options } });
   }
 

@@ -234,7 +234,7 @@ async def get_scores(
     """Returns the scores after each utterance: a line per utterance, a column per candidate."""
     check_turns(services.settings, query)
     async with deadline(services.settings.request_timeout):
-        matrix = await services.sessions.scores(namespace, session_id, query.pool, query.ids, query)
+        matrix = await services.sessions.scores(namespace, session_id, query)
     # A large matrix takes a while, during which the event loop can continue.
     return await asyncio.to_thread(answer, matrix)
 

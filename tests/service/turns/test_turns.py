@@ -170,25 +170,39 @@ def test_the_score_matrix_is_the_score_after_each_utterance(live: Live, oracle: 
         assert line == pytest.approx(naive, abs=1e-3)
 
 
+@with_and_without_heads
+@pytest.mark.parametrize("aggregation", ["mean", "max_sim"])
+def test_the_score_matrix_has_the_best_candidates_of_the_pool(
+    live: Live, oracle: Oracle, aggregation: str
+) -> None:
+    live.say("s", DIALOGUE)
+    matrix = live.get("/sessions/s/scores", aggregation=aggregation, top_k=3)
+    by_query = expected(oracle, DIALOGUE)
+    best = [f"r{n}" for n in sorted(range(ALL), key=lambda n: -by_query[REPLIES[n]])]
+    assert matrix["ids"] == best[:3]
+    for turn, line in zip(matrix["turns"], matrix["scores"], strict=True):
+        after = expected(oracle, DIALOGUE[:turn], aggregation)
+        assert line == pytest.approx([after[REPLIES[int(i[1:])]] for i in best[:3]], abs=1e-3)
+
+
+def test_a_session_without_an_utterance_has_an_empty_score_matrix(live: Live) -> None:
+    live.http.put("/sessions/new", json={})
+    matrix = live.get("/sessions/new/scores")
+    assert (matrix["ids"], matrix["turns"], matrix["scores"]) == ([], [], [])
+
+
+def test_max_sim_scores_at_most_as_many_candidates_as_a_short_list(live: Live) -> None:
+    live.turn("s", "user", "Hello")
+    many = {"ids": ["r1"] * 101, "aggregation": "max_sim"}
+    assert wrong(live.http.get("/sessions/s/scores", params=many)) == [["query", "ids"]]
+
+
 def test_the_score_matrix_names_what_is_not_there(live: Live) -> None:
     live.turn("s", "user", "Hello")
     unknown = live.http.get("/sessions/s/scores", params={"ids": "nobody"})
     assert problem(unknown) == (404, "candidate-not-found")
     nobodys = live.http.get("/sessions/none/scores", params={"ids": "r1"})
     assert problem(nobodys) == (404, "session-not-found")
-
-
-def test_a_model_that_recommends_max_sim_has_a_score_matrix_of_other_scores_only(
-    launch: Launch, tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]
-) -> None:
-    model = Path(shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "model"))
-    (model / CARD).write_text('{"aggregation": {"name": "max_sim"}}')
-    live = launch(model=str(model))
-    live.fill()
-    live.turn("s", "user", "Hello")
-    refused = live.http.get("/sessions/s/scores", params={"ids": "r1"})
-    assert wrong(refused) == [["query", "aggregation"]]
-    assert live.get("/sessions/s/scores", ids="r1", aggregation="mean")["turns"] == [1]
 
 
 def test_the_critical_path_of_a_turn_encodes_one_text(own: Live) -> None:

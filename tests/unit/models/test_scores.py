@@ -178,6 +178,20 @@ def test_score_matrix_is_the_score_after_every_turn(case: Case, last_rows: int |
     ]
     wanted = [naive_scores(so_far, aggregation) for so_far in before]
     assert_allclose(matrix, wanted, atol=1e-5)
+    of_aggregation = aggregation.matrix(case.first, case.second, case.candidates)
+    assert_allclose(of_aggregation, wanted, atol=1e-5)
+
+
+@checked
+@given(cases)
+def test_max_sim_matrix_is_max_sim_after_every_turn(case: Case) -> None:
+    aggregation = Aggregation("max_sim")
+    before = (
+        Case(case.first[:t], case.second[:t], case.candidates)
+        for t in range(1, len(case.second) + 1)
+    )
+    wanted = [naive_scores(so_far, aggregation) for so_far in before]
+    assert_allclose(aggregation.matrix(*case), wanted, atol=1e-5)
 
 
 @checked

@@ -111,7 +111,7 @@ def read_card(name: str | Path) -> Card:
             return Card(Aggregation())
         return TypeAdapter(Card).validate_json(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise ModelError(f"model '{name}': {CARD} is no model card: {error}") from error
+        raise ModelError(f"model '{name}': {CARD} is not a model card: {error}") from error
 
 
 def reranker_kind(folder: str | Path) -> RerankerKind | None:

@@ -23,7 +23,7 @@ def next_answer(groups: Sequence[Hashable | None]) -> int | None:
     """Return the index of the best candidate outside the first one's group, or None.
 
     The confidence takes its margin from the first candidate to this one, since another wording of
-    the same answer is no rival.
+    the same answer is not a rival.
     """
     answers = best_wordings(groups)
     return answers[1] if len(answers) > 1 else None

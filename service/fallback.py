@@ -136,7 +136,7 @@ def _parse(data: str | bytes) -> JsonObject:
     """
     value = from_json(data)
     if not (isinstance(value, dict) and isinstance(value.get("choices"), list)):
-        raise ValueError("no choices")  # noqa: TRY004 - as for text that is no JSON
+        raise ValueError("no choices")  # noqa: TRY004 - as for text that is not JSON
     return value
 
 

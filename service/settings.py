@@ -321,7 +321,7 @@ def _check_endpoint(url: str, key: str) -> None:
     """Check the URL of an endpoint; `key` names the setting of its API key.
 
     Raises:
-        ValueError: It is no such URL, or holds a password.
+        ValueError: It is not such a URL, or holds a password.
     """
     parts = urlsplit(url)
     valid = parts.scheme in {"http", "https"} and parts.hostname and not parts.username

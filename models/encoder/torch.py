@@ -354,8 +354,8 @@ def _describe_failure(where: str) -> str:
     if Path(where).is_dir():
         return "cannot be loaded"
     if not hub_answers():
-        return "is no folder, and the hub cannot be reached"
-    return "is no folder, and no hub model either"
+        return "is not a folder, and the hub cannot be reached"
+    return "is neither a folder nor a model of the hub"
 
 
 def load_heads(name: str | Path) -> RoleHeads | None:

@@ -85,7 +85,7 @@ class Row:
         metrics: Values by name; `METRIC/SETTING` for one setting of the task, such as
             `average_rank/h=2`.
         ms_per_context: Median milliseconds that one context costs online.
-        outcomes: The metric that is drawn, of each example; None where it is no mean.
+        outcomes: The metric that is drawn, of each example; None where it is not a mean.
     """
 
     system: str

@@ -39,7 +39,7 @@ REMOVED = {
 }
 """Fields of earlier versions, each with what to do."""
 _IN_TOML = {
-    "extra_forbidden": "is no field of this table",
+    "extra_forbidden": "is not a field of this table",
     "tuple_type": "must be a list: [...], or [[...]] for tables",
     "model_type": "must be a table: {...}",
     "dataclass_type": "must be a table: {...}",

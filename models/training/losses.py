@@ -262,13 +262,14 @@ def list_loss(logits: Tensor, right: Tensor, sizes: Sequence[int]) -> dict[str, 
 def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
     """Return the contrastive loss of single utterances against the targets ahead of them.
 
-    It is CCL's counterpart for planning, as a ranking: an utterance must find the target that its
-    own dialogue reaches i turns later (i < window), and that target must find the utterance. Each
-    such pair has two softmaxes. In one, the rivals are turns of other dialogues. In the other, they
-    are turns of the same dialogue in the wrong order or further apart. In a single softmax the many
-    other dialogues would outweigh the own one, from which the order of goals is learned. Nearer
-    turns are no rivals, so that similarity falls with distance and stays above that of other
-    dialogues; targets with the same text are no rivals either. A pair at distance i has CCL's
+    It is CCL's loss as a ranking, for planning: an utterance must find the target that its own
+    dialogue reaches i turns later (i < window), and that target must find the utterance. Each such
+    pair has two softmaxes. In one, the rivals are turns of other dialogues. In the other, they are
+    turns of the same dialogue that are in the wrong order or further away. In a single softmax, the
+    many other dialogues would outweigh the own one, which teaches the order of goals.
+
+    Nearer turns and targets with the same text are not rivals. So the similarity falls with the
+    distance, and stays above that of other dialogues. A pair at distance i has CCL's
     weight, (l - i) / l.
 
     Args:

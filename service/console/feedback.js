@@ -12,7 +12,7 @@ export function startFeedback() {
   session.addEventListener("replied", (event) => replied(/** @type {any} */ (event).detail));
 }
 
-/** Whether a turn offered the shown candidates; a ranking of the console's own is no offer. */
+/** Whether a turn offered the shown candidates; a ranking of the console's own is not an offer. */
 export const offered = () => Boolean(session.answer?.candidates && session.current);
 
 export const isRejected = (id) => rejected.has(key(id));

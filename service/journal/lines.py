@@ -90,7 +90,7 @@ def parse(line: bytes) -> Line:
     """Return a line of a file; fields of later releases are ignored.
 
     Raises:
-        ValueError: It is no such line, as when a crash tore it.
+        ValueError: It is not such a line, for example because a crash cut it off.
     """
     return _LINES.validate_json(line, extra="ignore")
 

@@ -179,7 +179,7 @@ def trace_endpoint() -> str:
         url = f"{base.removesuffix('/')}/v1/traces"
     if not _is_http(url):
         shown = show_url(os.environ[name])
-        raise TurnwiseError(f"{name}: '{shown}' is no URL such as http://collector:4318")
+        raise TurnwiseError(f"{name}: '{shown}' is not a URL such as http://collector:4318")
     return url
 
 
@@ -187,7 +187,7 @@ def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or an address in brackets that is none
+    except ValueError:  # the port is not a number, or the brackets hold no IPv6 address
         return False
 
 

@@ -47,7 +47,7 @@ def _check_bytes(session_id: str) -> str:
 def _path_segment(excluded: str) -> str:
     """Return the pattern of texts without some characters that are a segment of a URL's path.
 
-    `.` and `..` are no such segments: clients and proxies resolve them, even if they are escaped.
+    `.` and `..` are not such segments: clients and proxies resolve them, even if they are escaped.
     """
     return rf"^(\.{{0,2}}[^.{excluded}]|\.{{3}})[^{excluded}]*$"
 

@@ -70,7 +70,7 @@ class Vocabulary:
         except (OSError, ValueError) as error:
             raise ModelError(f"'{path}' cannot be read: {error}") from error
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ModelError(f"'{path}' is no list of words")
+            raise ModelError(f"'{path}' is not a list of words")
         return cls(tuple(words))
 
 

@@ -249,7 +249,7 @@ class BodyLimit(_HttpMiddleware):
         await self.app(scope, counted, send)
 
     def _body_limit(self, scope: Scope) -> int:
-        # Match the whole path: a session may be named `candidates`, and its bodies are no uploads.
+        # Match the whole path: a session may be named `candidates`, and its bodies are not uploads.
         upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
         return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
 

@@ -90,7 +90,7 @@ class BoundedProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timer of the first head."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass of it
         age = CONNECTION_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
         self._closes_at = self._loop.time() + age
         self._server.connections.add(self)  # type: ignore[arg-type] # uvicorn names its own classes

@@ -32,7 +32,7 @@ def card(
 
     folder = out or Path(model)
     if not (out or folder.is_dir()):
-        raise TurnwiseError(f"'{model}' is no folder: name one for its card with --out")
+        raise TurnwiseError(f"'{model}' is not a folder: name one for its card with --out")
     if kind := reranker_kind(model):
         raise TurnwiseError(f"'{model}' is of kind {kind}: only an encoder has a card")
     encoder = UtteranceEncoder(model, device="cpu")

@@ -5,7 +5,7 @@
     FOLDER/unfinished.jsonl         the snapshots that an unfinished backup has
 
 The manifest has the checksum of each snapshot's manifest, and that has those of its files. So a
-folder in which anything is missing or different is no backup.
+folder in which anything is missing or different is not a backup.
 """
 
 import shutil

@@ -146,7 +146,7 @@ class PartsFolder:
         """Return the parts that are not there yet.
 
         Raises:
-            PartsError: A file of that name is no such part.
+            PartsError: A file of that name is not such a part.
         """
         files = {path.rpartition("/")[2] for path in self._system.ls(self._root, detail=False)}
         for part in manifest.parts:

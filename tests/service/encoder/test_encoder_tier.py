@@ -357,7 +357,7 @@ def test_a_card_of_a_model_in_a_package_needs_a_folder(
     (package / "tiny").symlink_to(tiny_encoder_folder(EncoderKind.TRIPLE))
     monkeypatch.syspath_prepend(tmp_path)
     model = f"package:{package.name}/tiny"
-    with pytest.raises(TurnwiseError, match=f"'{model}' is no folder: name one .* with --out"):
+    with pytest.raises(TurnwiseError, match=f"'{model}' is not a folder: name one .* with --out"):
         card(model)
     card(model, out=tmp_path / "out")
     assert (tmp_path / "out" / CARD).is_file()

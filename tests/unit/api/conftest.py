@@ -1,5 +1,4 @@
 """The HTTP shell over parts that only remember how they were called."""
-
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -135,7 +135,7 @@ NO_PROBES = json.dumps({"aggregation": {"name": "mean"}, "encoder": FACTS})
 )
 def test_a_card_that_recommends_nothing_known_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / CARD).write_text(text)
-    with pytest.raises(ModelError, match=f"model '{tmp_path}': {CARD} is no model card"):
+    with pytest.raises(ModelError, match=f"model '{tmp_path}': {CARD} is not a model card"):
         read_card(tmp_path)
 
 

@@ -92,8 +92,8 @@ def evaluate_minimal_pairs(
         progress: Called with (system, contexts done, contexts in total) after each context.
 
     Yields:
-        A row a system: the share of the pairs with `both` replies right, of each kind as well, and
-        the share of the `single` contexts whose reply is right. A tie is wrong.
+        A row for each system: the share of the pairs with `both` replies right, of each kind as
+        well, and the share of the `single` contexts whose reply is right. A tie is wrong.
     """
     examples = [(example, pair.where) for pair in pairs for example in pair.examples]
     data = ranking_set([each for each, _ in examples], [where for _, where in examples])

@@ -47,9 +47,10 @@ def evaluate_next_utterance(
         dialogues: The dialogues of a split.
 
     Returns:
-        A row a system: the metrics of `retrieval_metrics` by length and as the mean over lengths,
-        those of the full pool as `full_pool_METRIC`, and the median milliseconds of one more turn:
-        to encode the texts that are new with it, one by one, and to score 1,000 candidates.
+        A row for each system: the metrics of `retrieval_metrics` by length and as the mean over
+        lengths, those of the full pool as `full_pool_METRIC`, and the median milliseconds of one
+        more turn: to encode the texts that are new with it, one by one, and to score 1,000
+        candidates.
 
     Raises:
         TurnwiseError: No dialogue is longer than the shortest context.

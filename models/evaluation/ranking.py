@@ -175,10 +175,10 @@ def evaluate_ranking(
         also: Systems to evaluate before those of the models.
 
     Yields:
-        A row a system: the metrics of `ranking_metrics`, P@1 by the length of the context, and the
-        median milliseconds of one more turn with 10 candidates and with 1,000. A turn encodes the
-        last utterance, as in next-utterance selection, and knows the vectors of the candidates;
-        re-rankers read each candidate with the context.
+        A row for each system: the metrics of `ranking_metrics`, P@1 by the length of the context,
+        and the median milliseconds of one more turn with 10 candidates and with 1,000. A turn
+        encodes the last utterance, as in next-utterance selection, and knows the vectors of the
+        candidates; re-rankers read each candidate with the context.
     """
     warn_of_long_inputs(models, data)
     for system in chain(also, systems_of(models, data.split)):

@@ -157,7 +157,7 @@ class Report:
         return tables
 
     def by_setting(self) -> list[Table]:
-        """Return one table a metric with a column a setting."""
+        """Return a table for each metric, with a column for each setting."""
         by_metric: dict[str, list[str]] = {}
         for name in self.names():
             metric, slash, _ = name.partition("/")

@@ -196,10 +196,10 @@ def evaluate_short_term(
         examples: The examples, at least one.
 
     Returns:
-        A row a system: Hits@5/10/25/50 and the average rank of the true reply among it and the
-        candidates, by length of the context and goal distance, over odd and over even distances,
-        and over all; and the median milliseconds to encode the new texts of an example and to
-        score it.
+        A row for each system: Hits@5/10/25/50 and the average rank of the true reply among it and
+        the candidates, by length of the context and goal distance, over odd and over even
+        distances, and over all; and the median milliseconds to encode the new texts of an example
+        and to score it.
     """
     data = without_goals(examples)
     settings = np.array([_setting(len(e.context), e.goal_distance) for e in examples])

@@ -1,8 +1,8 @@
 """Conversational similarity (GiCCS): how alike two texts are, alone and in the same context.
 
-Two tasks ask for it. Similarity correlates a system's scores of pairs with people's. Multiple
-choice takes the choice that a system finds most similar to the last turn. The candidates of an
-example are texts that its speaker might say in its context.
+It has two tasks. The first is how well a system's scores of pairs correlate with people's. The
+second is multiple choice: a system chooses the text that it finds most similar to the last turn.
+The candidates of an example are texts that its speaker might say in its context.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -170,9 +170,10 @@ def evaluate_similarity(models: Models, pairs: Sequence[Pair]) -> Iterator[Row]:
         pairs: At least one. If none has a context, the systems that read it are left out.
 
     Yields:
-        A row a system: Pearson's and Spearman's correlation with people's scores, over all pairs,
-        by domain and by length of the context; and the median milliseconds to compare one pair. A
-        correlation is left out where fewer than three pairs, or a constant, leave it undefined.
+        A row for each system: Pearson's and Spearman's correlation with people's scores, over all
+        pairs, by domain and by length of the context; and the median milliseconds to compare one
+        pair. A correlation is left out where fewer than three pairs, or a constant, leave it
+        undefined.
     """
     data = comparisons(pairs)
     for system in similarity_systems(models, data):
@@ -181,15 +182,15 @@ def evaluate_similarity(models: Models, pairs: Sequence[Pair]) -> Iterator[Row]:
 
 
 def evaluate_choices(models: Models, questions: Sequence[Question]) -> Iterator[Row]:
-    """Evaluate the same systems by their most similar choice, after chance.
+    """Evaluate chance, and the systems of `evaluate_similarity`, on multiple-choice questions.
 
     Args:
         models: By their names in the table.
         questions: At least one.
 
     Yields:
-        A row a system: the accuracy, over all questions, by domain and by length of the context,
-        and the median milliseconds of a question.
+        A row for chance, and one for each system: the accuracy over all questions, by domain and by
+        length of the context, and the median milliseconds of a question.
     """
     chance = np.array([1 / len(question.candidates) for question in questions])
     yield Row("chance", {"accuracy": float(chance.mean())}, 0.0, _outcomes(chance))

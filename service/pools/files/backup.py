@@ -219,7 +219,9 @@ class Backup:
             raise BackupError("it was interrupted; `turnwise backup` goes on with it")
         manifest = BackupManifest.model_validate_json((self._folder / _MANIFEST).read_bytes())
         if manifest.format != FORMAT:
-            raise BackupError(f"format {manifest.format} is not {FORMAT}")
+            raise BackupError(
+                f"it has format {manifest.format}, and this release reads format {FORMAT}"
+            )
         return manifest
 
     def _check_pool(self, pool: SavedPool) -> SnapshotManifest:

@@ -139,7 +139,10 @@ class PartsFolder:
         except ValidationError as error:
             raise PartsError(f"'{self._place}': {_MANIFEST}: {first_error(error)}") from None
         if manifest.format != FORMAT:
-            raise PartsError(f"'{self._place}': format {manifest.format} is not {FORMAT}")
+            raise PartsError(
+                f"'{self._place}': it has format {manifest.format}, and this release reads format "
+                f"{FORMAT}"
+            )
         return manifest
 
     def missing(self, manifest: PartsManifest) -> list[Part]:

@@ -245,7 +245,9 @@ def _read_vectors(path: Path, shape: tuple[int, int]) -> Float16:
 
 def _check_files(folder: Path, manifest: SnapshotManifest) -> None:
     if manifest.format != FORMAT:
-        raise SnapshotError(f"format {manifest.format} is not {FORMAT}")
+        raise SnapshotError(
+            f"it has format {manifest.format}, and this release reads format {FORMAT}"
+        )
     if set(manifest.files) - {_EXAMPLES} != _FILES:
         raise SnapshotError(f"the manifest describes other files than {' and '.join(_FILES)}")
     for name in manifest.files:

@@ -121,7 +121,7 @@ class Directory(Commands):
         """
         arguments = [str(key), incarnation]
         if await self.run_script("pool_write", "enlist", [_NAMES, _ALIASES], arguments) != b"ok":
-            raise Conflict(f"there is an alias '{key.name}'")
+            raise Conflict(f"'{key.name}' is the name of an alias; choose another name")
 
     async def unlist(self, key: PoolKey) -> Unlisted:
         """Remove a pool that is about to be deleted from the list, and from the missing names.

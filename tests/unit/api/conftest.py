@@ -1,4 +1,5 @@
 """The HTTP shell over parts that only remember how they were called."""
+
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Sequence

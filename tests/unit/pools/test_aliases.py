@@ -148,7 +148,7 @@ async def test_a_name_that_another_replica_makes_an_alias_just_now_becomes_no_po
         return await create(self, *args)
 
     patch_records(monkeypatch, "create", create_late)
-    with pytest.raises(Conflict, match="there is an alias 'shop'"):
+    with pytest.raises(Conflict, match="'shop' is the name of an alias"):
         await one.pools.create("n", "shop", PoolRequest())
     assert await served(one) == await served(two) == ["a"]
     assert await one.names() == ["a"]

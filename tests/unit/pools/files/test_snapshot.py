@@ -216,7 +216,7 @@ class Trap:
         (append("candidates.jsonl"), "candidates.jsonl is not the file"),
         (append("vectors.npy"), "vectors.npy is not the file"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "manifest"),
-        (change_manifest(format=2), "format 2 is not 1"),
+        (change_manifest(format=2), "it has format 2, and this release reads format 1"),
         (change_manifest(size=3), "manifest says 3"),
         (change_manifest(size=11), "11 candidates are more than the limit of 10"),
         (change_manifest(dimension=16), r"\(2, 16\)"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
     from turnwise.service.encoder.model import Encoder
     from turnwise.service.encoder.queue import EncoderQueue
     from turnwise.service.pools import FollowedPools
+    from turnwise.service.use_cases.candidates import Candidates
     from turnwise.service.use_cases.chat import Chat
     from turnwise.service.use_cases.learning import Learning
     from turnwise.service.use_cases.plan import Planning
@@ -109,6 +110,7 @@ class Services(EncoderServices):
     search: "Search"
     planning: "Planning"
     pools: "Pools"
+    candidates: "Candidates"
     followed_pools: "FollowedPools"
     redis_answers: Check
     """Returns whether Redis accepts writes."""

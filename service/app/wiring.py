@@ -37,6 +37,7 @@ from turnwise.service.sessions.store import SessionStore
 from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.settings import Settings
 from turnwise.service.threads import FairThreads, share_threads
+from turnwise.service.use_cases.candidates import Candidates
 from turnwise.service.use_cases.chat import Chat
 from turnwise.service.use_cases.learning import Learning
 from turnwise.service.use_cases.plan import Planning
@@ -320,6 +321,7 @@ def _make_services(
         encoder=components.encoder,
         queues=components.queues,
         pools=components.pools,
+        candidates=Candidates(components.pools),
         turns=turns,
         chat=use_cases.make_chat(turns, fallback),
         sessions=use_cases.make_sessions(),

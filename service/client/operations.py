@@ -3,6 +3,7 @@
 The keyword arguments of calls are typed dictionaries. Arguments left out are not sent.
 """
 
+import json
 import secrets
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict, Unpack
@@ -21,10 +22,12 @@ from turnwise.service.wire.filters import Where
 from turnwise.service.wire.ops import Ready, Version
 from turnwise.service.wire.planning import PlanAnswer, PlanGoal
 from turnwise.service.wire.pools import (
+    CandidatePage,
     Edited,
     LearnedList,
     LearnFrom,
     PoolCalibration,
+    PoolCandidate,
     PoolInfo,
     PoolList,
     Removed,
@@ -91,6 +94,18 @@ class PoolOptions(TypedDict, total=False):
     learn: LearnFrom | None
     """None: only feedback that says so teaches."""
     fallback: str | None
+    """None removes it."""
+
+
+class CandidateFields(TypedDict, total=False):
+    """Fields of a candidate; `wire.pools.CandidateChange` describes them."""
+
+    text: str
+    metadata: dict[str, Any]
+    examples: Sequence[str]
+    group: str | None
+    """None makes the candidate an answer of its own."""
+    body: str | None
     """None removes it."""
 
 
@@ -348,6 +363,38 @@ class PoolOperations:
         """Return the best candidates with a text as the whole context."""
         body = {"text": text, "top_k": top_k, "where": where}
         return Call("POST", path("pools", self.name, "search"), SearchAnswer, body)
+
+    @operation
+    def candidates(
+        self,
+        words: str | None = None,
+        where: Where | None = None,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Call[CandidatePage]:
+        """Return a page of the candidates that match, sorted by id.
+
+        Args:
+            words: A part of the text, of an example or of the id.
+            where: A filter of the metadata.
+            limit: Most candidates of the page, up to 500.
+            cursor: The cursor that the page before returned.
+        """
+        filtered = None if where is None else json.dumps(where)
+        query = _leave_out_none(q=words, where=filtered, cursor=cursor, limit=str(limit))
+        return Call("GET", path("pools", self.name, "candidates"), CandidatePage, query=query)
+
+    @operation
+    def candidate(self, candidate_id: str) -> Call[PoolCandidate]:
+        """Return one candidate, with its examples and those that it has learned."""
+        return Call("GET", path("pools", self.name, "candidates", candidate_id), PoolCandidate)
+
+    @operation
+    def change(self, candidate_id: str, **fields: Unpack[CandidateFields]) -> Call[Edited]:
+        """Change some fields of one candidate. Fields that are left out stay as they are."""
+        where = path("pools", self.name, "candidates", candidate_id)
+        return Call("PATCH", where, Edited, fields)
 
     @operation
     def remove(self, candidate_id: str) -> Call[Edited]:

@@ -22,6 +22,7 @@ from functools import reduce
 from typing import Any, Literal, Self, TypeVar, cast
 
 from turnwise.service.errors import InvalidRequest
+from turnwise.service.pools.candidate import Candidate
 
 Metadata = Mapping[str, Any]
 Value = str | float | bool | None
@@ -155,6 +156,10 @@ class Filter:
     def matches(self, metadata: Metadata) -> bool:
         """Return whether the metadata of a candidate match."""
         return self.condition.matches(metadata)
+
+    def accepts(self, candidate: Candidate) -> bool:
+        """Return whether it matches a candidate."""
+        return self.condition.matches(candidate.metadata)
 
 
 class _Parser:

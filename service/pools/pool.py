@@ -18,7 +18,7 @@ from turnwise.service.pools.view import CandidateBatch, PoolView
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
 
 Revise = Callable[[Candidate], Candidate]
-"""Returns the candidate that replaces a given one, with the same id and text."""
+"""Returns the candidate that replaces a given one, with the same id."""
 
 RETRY_SECONDS = 30.0
 """Delay before a version that could not be read is tried again, which may read the whole pool."""

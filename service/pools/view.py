@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from turnwise.models.confidence import Spread
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.listing import CandidateTest, Page, WordSearch
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
@@ -119,8 +121,28 @@ class PoolView(Protocol):
     async def groups_of(self, texts: Collection[str]) -> frozenset[str]:
         """Return the groups of the candidates with these texts, as `fold_text` gives them."""
 
-    async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
-        """Return k candidates by their ids; None for those that the pool lacks."""
+    async def fetch(self, ids: Sequence[str], *, newest: bool = False) -> list[Candidate | None]:
+        """Return k candidates by their ids; None for those that the pool lacks.
+
+        Args:
+            ids: The ids.
+            newest: Whether to wait for all edits that a candidate store has acknowledged.
+        """
+
+    async def list_page(
+        self, after: str, limit: int, where: Filter | None, words: WordSearch | None
+    ) -> Page:
+        """Return the candidates after an id that match.
+
+        Pages that follow each other have every candidate that is in the pool all the time, once. A
+        page of a candidate store may have fewer candidates than `limit`, or none, before the last.
+
+        Args:
+            after: The cursor of the page before; empty for the first page.
+            limit: Most candidates of the page.
+            where: Leaves out the candidates that it does not match.
+            words: Leaves out the candidates that do not contain these.
+        """
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
         """Return the vectors (k, d) of k candidates.
@@ -203,9 +225,26 @@ class LocalView:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.workers.search, self.contents.groups_of, texts)
 
-    async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
+    async def fetch(
+        self,
+        ids: Sequence[str],
+        *,
+        newest: bool = False,  # noqa: ARG002 - this version has no newer candidates
+    ) -> list[Candidate | None]:
         """Return k candidates by their ids."""
         return [self.contents.get(each) for each in ids]
+
+    async def list_page(
+        self, after: str, limit: int, where: Filter | None, words: WordSearch | None
+    ) -> Page:
+        """Return a page, in the order of ids; the first one sorts them, in a thread of edits."""
+        tests: list[CandidateTest] = [test for test in (where, words) if test]
+        for test in tests:
+            await self._evaluate(test)
+        work = partial(self.contents.list_page, after, limit, tests)
+        if self.contents.is_ordered or len(self.contents) <= INLINE:
+            return work()
+        return await self.workers.edit(work)
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
         """Return the vectors (k, d) of k candidates."""
@@ -220,7 +259,7 @@ class LocalView:
             )
         )
 
-    async def _evaluate(self, where: Filter | None) -> None:
-        """Evaluate a new filter in a thread; stop when no request waits for it any more."""
-        if where and not self.contents.has_evaluated(where):
-            await self.workers.in_turns(self.contents.evaluate(where))
+    async def _evaluate(self, test: CandidateTest | None) -> None:
+        """Make a new test in a thread; stop when no request waits for it any more."""
+        if test and not self.contents.has_evaluated(test):
+            await self.workers.in_turns(self.contents.evaluate(test))

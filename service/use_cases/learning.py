@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from time import time
 
-from turnwise.service.errors import CandidateNotFound, ServiceError
+from turnwise.service.errors import ServiceError
 from turnwise.service.journal import Hook
 from turnwise.service.pools import Candidate, PoolView
 from turnwise.service.pools.candidate import Learned
@@ -19,6 +19,7 @@ from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.sessions.store import SessionKey, SessionStore
 from turnwise.service.sessions.turns import join_turns
+from turnwise.service.use_cases.candidates import find_candidate
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import LearnedExample, LearnedList, Unlearned
 from turnwise.service.wire.sessions import FeedbackRequest
@@ -95,7 +96,7 @@ class Learning:
         if candidate is None:
             batches = [batch.candidates async for batch in view.scan()]
         else:
-            batches = [[await _fetch(view, candidate)]]
+            batches = [[await find_candidate(view, candidate)]]
         return await asyncio.to_thread(_list_newest, batches)
 
     async def unlearn(
@@ -107,7 +108,7 @@ class Learning:
             PoolNotFound: There is no such pool.
             CandidateNotFound: It lacks the candidate.
         """
-        await _fetch(await self._pools.view(namespace, pool), candidate)
+        await find_candidate(await self._pools.view(namespace, pool), candidate)
         return await self._remove(
             namespace, pool, lambda each: text in {None, each.text}, [candidate]
         )
@@ -152,7 +153,7 @@ class Learning:
             return True
         example = Learned(text, time(), key.id)
         await self._pools.revise(key.namespace, pool, lambda each: each.learn(example), [candidate])
-        after = await _fetch(await self._pools.view(key.namespace, pool), candidate)
+        after = await find_candidate(await self._pools.view(key.namespace, pool), candidate)
         return after.has_example(text)
 
     async def _is_near_copy(self, view: PoolView, candidate: str, text: str) -> bool:
@@ -190,10 +191,3 @@ def _list_newest(batches: Sequence[Sequence[Candidate]]) -> LearnedList:
     ]
     newest = sorted(learned, key=lambda each: each.at, reverse=True)
     return LearnedList.model_construct(learned=newest[:MOST_LISTED])
-
-
-async def _fetch(view: PoolView, candidate: str) -> Candidate:
-    (found,) = await view.fetch([candidate])
-    if found is None:
-        raise CandidateNotFound(f"pool '{view.name}' has no candidate '{candidate}'")
-    return found

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, Json
 
 from turnwise.service.wire.fields import (
     MAX_CANDIDATES,
@@ -38,6 +38,26 @@ _MOST_LEVELS = 100
 """Deepest nesting of metadata. Answers nest it a few levels deeper, and JSON parsers accept 200."""
 
 
+def _check_depth(metadata: dict[str, Any]) -> dict[str, Any]:
+    level: list[object] = [metadata]
+    for _ in range(_MOST_LEVELS):
+        level = [inner for outer in level for inner in _values_of(outer)]
+        if not level:
+            return metadata
+    if any(isinstance(value, dict | list) for value in level):
+        raise ValueError(f"nests deeper than the limit of {_MOST_LEVELS} levels")
+    return metadata
+
+
+def _values_of(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+Metadata = Annotated[dict[str, Any], AfterValidator(_check_depth)]
+
+
 class UploadedCandidate(Value):
     """A candidate to put into a pool."""
 
@@ -45,7 +65,7 @@ class UploadedCandidate(Value):
     text: Annotated[LongText, Field(json_schema_extra={"maxLength": MAX_TEXT_CHARS})]
     id: CandidateId | None = None
     """By default derived from the text, so that a pool holds the same text once."""
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
     """Returned with the candidate; it does not change the score."""
     examples: list[Text] = Field(default=[], max_length=MOST_EXAMPLES)
     """Utterances of another speaker after which the candidate fits. A turn that says something
@@ -57,28 +77,24 @@ class UploadedCandidate(Value):
     """A longer text, such as the passage that the candidate names. It is returned with the
     candidate, and the encoder does not read it."""
 
-    @field_validator("metadata")
-    @classmethod
-    def _check_depth(cls, metadata: dict[str, Any]) -> dict[str, Any]:
-        level: list[object] = [metadata]
-        for _ in range(_MOST_LEVELS):
-            level = [inner for outer in level for inner in _values_of(outer)]
-            if not level:
-                return metadata
-        if any(isinstance(value, dict | list) for value in level):
-            raise ValueError(f"nests deeper than the limit of {_MOST_LEVELS} levels")
-        return metadata
-
 
 def derive_id(text: str) -> str:
     """Return the id of a candidate that is uploaded without one."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _values_of(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
+class CandidateChange(Value):
+    """Fields of a candidate to change. Those that are left out stay as they are."""
+
+    text: Text | None = None
+    metadata: Metadata | None = None
+    """Replaces all metadata."""
+    examples: list[Text] | None = Field(default=None, max_length=MOST_EXAMPLES)
+    """Replaces the examples that were uploaded, not those that feedback has added."""
+    group: GroupName | None = None
+    """The group; null makes the candidate an answer of its own."""
+    body: CandidateBody | None = None
+    """The longer text that is returned with it; null removes it."""
 
 
 class PoolCalibration(Value):
@@ -244,14 +260,58 @@ class Selected(Value):
     """One for each utterance of the context, oldest first; they add up to the score."""
 
 
-class LearnedExample(Value):
+class LearnedText(Value):
+    """An example that feedback added."""
+
+    text: str
+    at: float
+    """Unix seconds."""
+
+
+class LearnedExample(LearnedText):
     """An example that feedback added to a candidate."""
 
     candidate: str
     """Id of the candidate."""
+
+
+class PoolCandidate(Value):
+    """A candidate as the pool holds it."""
+
+    id: str
     text: str
-    at: float
-    """Unix seconds."""
+    metadata: dict[str, Any]
+    group: str | None
+    """The answer that it is a wording of; null for an answer of its own."""
+    body: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The longer text that is returned with it, and not encoded."""
+    examples: list[str]
+    """Utterances of another speaker after which it fits."""
+    learned: list[LearnedText]
+    """Examples that feedback added, oldest first."""
+
+
+class CandidatesQuery(Value):
+    """The candidates to list."""
+
+    limit: int = Field(default=100, ge=1, le=500)
+    """Most candidates of a page."""
+    cursor: CandidateId | None = None
+    """The cursor that the page before returned; none for the first page."""
+    where: Json[Where] | None = None
+    """A filter, as JSON: only candidates whose metadata match it are listed."""
+    q: str | None = Field(default=None, max_length=200)
+    """A part of the text, of an example or of the id. Upper and lower case are the same."""
+
+
+class CandidatePage(Value):
+    """A page of candidates, sorted by id; those of a candidate store in its order."""
+
+    candidates: list[PoolCandidate]
+    cursor: str | None
+    """The cursor of the next page; null after the last one. A page before the last may be empty."""
+    matching: int | None
+    """Number of the candidates on all pages; null if they are in a candidate store."""
 
 
 class LearnedList(Value):

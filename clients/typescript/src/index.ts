@@ -27,6 +27,8 @@ export type Candidate = {
   body?: string;
 };
 export type Avoided = Schemas["Avoided"];
+export type CandidateChange = Schemas["CandidateChange"];
+export type CandidatePage = Schemas["CandidatePage"];
 export type Edited = Schemas["Edited"];
 export type Feedback = Schemas["Feedback"];
 export type Filter = Schemas["Filter"];
@@ -35,6 +37,7 @@ export type LearnedExample = Schemas["LearnedExample"];
 export type Matched = Schemas["Matched"];
 export type PlanAnswer = Schemas["PlanAnswer"];
 export type PlanGoal = Schemas["PlanGoal"];
+export type PoolCandidate = Schemas["PoolCandidate"];
 export type PoolInfo = Schemas["PoolInfo"];
 export type Problem = Schemas["Problem"];
 export type RankAnswer = Schemas["RankAnswer"];
@@ -355,6 +358,27 @@ export class Pool {
    */
   upsert(candidates: readonly Candidate[]): Promise<Edited> {
     return this.#call("PUT", "/candidates", { body: candidates });
+  }
+
+  /**
+   * Return a page of the candidates that match, sorted by id. `q` is a part of the text, of an
+   * example or of the id; go on with the cursor.
+   */
+  candidates(
+    query: { q?: string; where?: Filter; limit?: number; cursor?: string } = {},
+  ): Promise<CandidatePage> {
+    const where = query.where && JSON.stringify(query.where);
+    return this.#call("GET", "/candidates", { query: { ...query, where } });
+  }
+
+  /** Return one candidate, with its examples and those that it has learned. */
+  candidate(id: string): Promise<PoolCandidate> {
+    return this.#call("GET", `/candidates/${encodeURIComponent(id)}`);
+  }
+
+  /** Change some fields of one candidate; fields that are left out stay as they are. */
+  change(id: string, change: CandidateChange): Promise<Edited> {
+    return this.#call("PATCH", `/candidates/${encodeURIComponent(id)}`, { body: change });
   }
 
   /** Delete candidates in one new version; ids that the pool lacks are only counted. */

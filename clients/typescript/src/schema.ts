@@ -46,6 +46,54 @@ export interface components {
             threshold: number;
         };
         /**
+         * CandidateChange
+         * @description Fields of a candidate to change. Those that are left out stay as they are.
+         */
+        CandidateChange: {
+            /**
+             * Body
+             * @description The longer text that is returned with it; null removes it.
+             */
+            body?: string | null;
+            /**
+             * Examples
+             * @description Replaces the examples that were uploaded, not those that feedback has added.
+             */
+            examples?: string[] | null;
+            /**
+             * Group
+             * @description The group; null makes the candidate an answer of its own.
+             */
+            group?: string | null;
+            /**
+             * Metadata
+             * @description Replaces all metadata.
+             */
+            metadata?: {
+                [key: string]: unknown;
+            } | null;
+            /** Text */
+            text?: string | null;
+        };
+        /**
+         * CandidatePage
+         * @description A page of candidates, sorted by id; those of a candidate store in its order.
+         */
+        CandidatePage: {
+            /** Candidates */
+            candidates: components["schemas"]["PoolCandidate"][];
+            /**
+             * Cursor
+             * @description The cursor of the next page; null after the last one. A page before the last may be empty.
+             */
+            cursor: string | null;
+            /**
+             * Matching
+             * @description Number of the candidates on all pages; null if they are in a candidate store.
+             */
+            matching: number | null;
+        };
+        /**
          * ChatAnswer
          * @description The answer to a chat request, if it comes from Turnwise and is not streamed.
          */
@@ -503,6 +551,19 @@ export interface components {
             learned: components["schemas"]["LearnedExample"][];
         };
         /**
+         * LearnedText
+         * @description An example that feedback added.
+         */
+        LearnedText: {
+            /**
+             * At
+             * @description Unix seconds.
+             */
+            at: number;
+            /** Text */
+            text: string;
+        };
+        /**
          * Matched
          * @description The example by which a search found a candidate.
          */
@@ -642,6 +703,40 @@ export interface components {
             offset: number;
             /** Slope */
             slope: number;
+        };
+        /**
+         * PoolCandidate
+         * @description A candidate as the pool holds it.
+         */
+        PoolCandidate: {
+            /**
+             * Body
+             * @description The longer text that is returned with it, and not encoded.
+             */
+            body?: string | null;
+            /**
+             * Examples
+             * @description Utterances of another speaker after which it fits.
+             */
+            examples: string[];
+            /**
+             * Group
+             * @description The answer that it is a wording of; null for an answer of its own.
+             */
+            group: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Learned
+             * @description Examples that feedback added, oldest first.
+             */
+            learned: components["schemas"]["LearnedText"][];
+            /** Metadata */
+            metadata: {
+                [key: string]: unknown;
+            };
+            /** Text */
+            text: string;
         };
         /**
          * PoolInfo

@@ -69,6 +69,12 @@ test("a pool is listed, searched, aliased and shortened", async () => {
   assert.ok((await service.pools()).some((one) => one.name === pool.name));
   const [best] = await pool.search("When can I swim?", { top_k: 1, where: { topic: "spa" } });
   assert.equal(best?.id, "swim");
+  const [thanks] = (await pool.candidates({ q: "WELCOME", limit: 1 })).candidates;
+  assert.deepEqual([thanks?.id, thanks?.group], ["thanks", "thanks"]);
+  const page = await pool.candidates({ where: { topic: "spa" } });
+  assert.deepEqual([page.matching, page.candidates[0]?.id], [1, "swim"]);
+  assert.equal((await pool.change("swim", { text: "Our pool opens at eight." })).upserted, 1);
+  assert.equal((await pool.candidate("swim")).text, "Our pool opens at eight.");
   const alias = service.pool(name());
   assert.equal((await alias.pointTo(pool.name)).name, pool.name);
   assert.equal((await alias.info()).size, 3);

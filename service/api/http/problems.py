@@ -93,7 +93,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ServiceError)
     async def service_error(request: Request, error: ServiceError) -> Response:
-        part = "body" if request.method in {"POST", "PUT"} else "query"
+        part = "body" if request.method in {"POST", "PUT", "PATCH"} else "query"
         return problem_response(locate_error(error, part), path=request.scope["path"])
 
     @app.exception_handler(RequestValidationError)

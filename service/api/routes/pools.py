@@ -20,6 +20,7 @@ from turnwise.service.api.http.uploads import progress_lines, read_candidates
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
+    DeadlineExceeded,
     Draining,
     EncoderFailed,
     NamespaceFull,
@@ -37,9 +38,13 @@ from turnwise.service.wire.fields import CandidateId
 from turnwise.service.wire.pools import (
     NDJSON,
     AliasRequest,
+    CandidateChange,
+    CandidatePage,
+    CandidatesQuery,
     Edited,
     LearnedList,
     LearnedQuery,
+    PoolCandidate,
     PoolInfo,
     PoolList,
     PoolRequest,
@@ -53,6 +58,8 @@ from turnwise.service.wire.pools import (
 )
 
 router = APIRouter(prefix="/pools", tags=["pools"], route_class=JsonRoute)
+
+CandidatePath = Annotated[CandidateId, Path(examples=["late-parcel"])]
 
 _CANDIDATE = {
     "id": "late-parcel",
@@ -169,6 +176,31 @@ async def delete_alias(services: ServicesDep, namespace: EditingPools, name: Poo
     """Deletes the alias, and not its pool."""
     await services.pools.unpoint(namespace, name)
     return Response(status_code=204)
+
+
+@router.get(
+    "/{name}/candidates",
+    operation_id="list_candidates",
+    summary="List candidates",
+    response_model=CandidatePage,
+    responses=failures(
+        PoolNotFound, Overloaded, PoolNotReady, StateUnavailable, StoreUnavailable, DeadlineExceeded
+    ),
+)
+async def list_candidates(
+    services: ServicesDep,
+    namespace: LookingAtPools,
+    name: PoolName,
+    query: Annotated[CandidatesQuery, Query()],
+) -> Response:
+    """Returns a page of the candidates that match, sorted by id.
+
+    The pages hold every matching candidate that is in the pool from the first request to the last
+    one, once, and maybe some that were added or changed meanwhile. A candidate store has its own
+    order, and a page of it may have fewer candidates than `limit`, or none, before the last.
+    """
+    async with deadline(services.settings.request_timeout):
+        return answer(await services.candidates.list_candidates(namespace, name, query))
 
 
 @router.put(
@@ -293,6 +325,54 @@ async def delete_learned(
     return answer(await services.learning.unlearn(namespace, name, query.candidate, query.text))
 
 
+@router.get(
+    "/{name}/candidates/{candidate_id:path}",
+    operation_id="get_candidate",
+    summary="Get a candidate",
+    response_model=PoolCandidate,
+    responses=failures(
+        PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable
+    ),
+)
+async def get_candidate(
+    services: ServicesDep, namespace: LookingAtPools, name: PoolName, candidate_id: CandidatePath
+) -> Response:
+    """Returns its text, metadata, group and examples, and those that it has learned."""
+    return answer(await services.candidates.get_candidate(namespace, name, candidate_id))
+
+
+@router.patch(
+    "/{name}/candidates/{candidate_id:path}",
+    operation_id="change_candidate",
+    summary="Change a candidate",
+    response_model=Edited,
+    responses=failures(
+        PoolNotFound,
+        CandidateNotFound,
+        NamespaceFull,
+        Overloaded,
+        PoolNotReady,
+        StateUnavailable,
+        StoreUnavailable,
+        EncoderFailed,
+        Draining,
+        NotEnoughMemory,
+        body=True,
+    ),
+)
+async def change_candidate(
+    services: ServicesDep,
+    namespace: EditingPools,
+    name: PoolName,
+    candidate_id: CandidatePath,
+    change: Annotated[
+        CandidateChange, Body(examples=[{"text": "I am sorry. What is its number?"}])
+    ],
+) -> Response:
+    """Makes a new version with the given fields of the candidate; what it has learned stays."""
+    return answer(await services.candidates.change_candidate(namespace, name, candidate_id, change))
+
+
 @router.delete(
     "/{name}/candidates/{candidate_id:path}",
     operation_id="delete_candidate",
@@ -311,7 +391,7 @@ async def delete_candidate(
     services: ServicesDep,
     namespace: EditingPools,
     name: PoolName,
-    candidate_id: Annotated[CandidateId, Path(examples=["late-parcel"])],
+    candidate_id: CandidatePath,
 ) -> Response:
     """Makes a new version of the pool without the candidate."""
     return answer(await services.pools.remove(namespace, name, candidate_id))

@@ -17,6 +17,7 @@ from turnwise.models.confidence import Spread
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.listing import CandidateTest, Page
 from turnwise.service.pools.memory.edits import Edit, join_edits
 from turnwise.service.pools.memory.examples import ExampleIndex, Examples, Size, gather_examples
 from turnwise.service.pools.memory.flat import (
@@ -208,15 +209,38 @@ class Contents:
                     vectors[text] = segment.examples.vectors[row].copy()
         return vectors
 
-    def has_evaluated(self, where: Filter) -> bool:
-        """Return whether the candidates that a filter matches are known."""
-        return self.base.has_evaluated(where) and self.overlay.has_evaluated(where)
+    def has_evaluated(self, test: CandidateTest) -> bool:
+        """Return whether the candidates that pass a test, such as a filter, are known."""
+        return self.base.has_evaluated(test) and self.overlay.has_evaluated(test)
 
-    def evaluate(self, where: Filter) -> Iterator[None]:
-        """Evaluate a filter, and yield after each step; all steps of a large pool take seconds."""
+    def evaluate(self, test: CandidateTest) -> Iterator[None]:
+        """Make a test, and yield after each step; all steps of a large pool take seconds."""
         for segment in (self.base, self.overlay):
-            for _ in segment.evaluate(where):  # `yield from` would close steps that others share
+            for _ in segment.evaluate(test):  # `yield from` would close steps that others share
                 yield
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether `list_page` takes milliseconds; its first call takes up to seconds."""
+        return self.base.is_ordered and self.overlay.is_ordered
+
+    def list_page(self, after: str, limit: int, tests: Sequence[CandidateTest]) -> Page:
+        """Return the candidates after an id that pass all tests, in the order of ids.
+
+        Args:
+            after: The id; empty for the first page.
+            limit: Most candidates of the page.
+            tests: The tests, which have been evaluated.
+        """
+        found: list[Candidate] = []
+        matching = 0
+        for segment, allowed in self._select(*tests):
+            found += segment.list_after(after, limit + 1, allowed)
+            size = len(segment.candidates)
+            matching += size if allowed is None else len(find_set_bits(allowed, size))
+        found.sort(key=lambda candidate: candidate.id)
+        page = found[:limit]
+        return Page(page, page[-1].id if len(found) > limit else None, matching)
 
     def search(self, query: Float32, k: int, where: Filter | None = None) -> list[Hit]:
         """Return the k candidates with the largest inner products, best first, ties by id.
@@ -329,8 +353,8 @@ class Contents:
         indexes = [each.example_index for each in (self.base, self.overlay) if each.example_index]
         return max(indexes, key=lambda each: len(each.examples))
 
-    def _select(self, where: Filter | None) -> Iterator[tuple[Segment, Bitmap | None]]:
-        """Yield the segments, each with a bit for each candidate: whether a search may return it.
+    def _select(self, *tests: CandidateTest | None) -> Iterator[tuple[Segment, Bitmap | None]]:
+        """Yield the segments, each with a bit for each candidate: whether it is alive and passes.
 
         None means all candidates of a segment.
         """
@@ -338,9 +362,9 @@ class Contents:
             if not segment.candidates:
                 continue
             allowed = alive
-            if where:
-                matching = segment.match(where)
-                allowed = matching if alive is None else matching & alive
+            for test in filter(None, tests):
+                matching = segment.match(test)
+                allowed = matching if allowed is None else matching & allowed
             yield segment, allowed
 
     def after(self, edits: Sequence[Edit], make_flat: MakeFlat) -> "Contents":

@@ -1,5 +1,7 @@
 """`Segment`: candidates with the indexes over their vectors and over those of their examples."""
 
+import heapq
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,17 +15,19 @@ from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Moments
 from turnwise.models.texts import fold_text
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.listing import CandidateTest
 from turnwise.service.pools.memory.examples import ExampleIndex, Examples, Size
 from turnwise.service.pools.memory.flat import Bitmap, Float16, Index, Indices
 
 T = TypeVar("T")
 MakeIndex = Callable[[Float16], Index]
 
-_FILTERS = 64
-"""Filters whose matches are kept with a segment: 8 KB each for 65,536 candidates."""
+_TESTS = 64
+"""Tests whose results are kept with a segment: 8 KB each for 65,536 candidates."""
 _STEP = 32
-"""Candidates that a step of a filter checks, in 5 milliseconds for one of the most conditions."""
+"""Candidates that a step of a test checks: 5 milliseconds for a filter of the most conditions."""
+_RUN = 4096
+"""Ids that are sorted at once, in a millisecond: other threads wait meanwhile."""
 
 
 class Match(NamedTuple):
@@ -143,6 +147,37 @@ class Segment:
                 wordings[fold_text(candidate.text)].append(candidate)
         return dict(wordings)
 
+    @cached_property
+    def order(self) -> Indices:
+        """The indices of the candidates (n,) in the order of their ids."""
+        ids = [candidate.id for candidate in self.candidates]
+        runs = [
+            sorted(range(start, min(start + _RUN, len(ids))), key=ids.__getitem__)
+            for start in range(0, len(ids), _RUN)
+        ]
+        merged = heapq.merge(*runs, key=ids.__getitem__)
+        return np.fromiter(merged, np.int64, len(ids))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether `order` is known; a large segment takes a second."""
+        return "order" in vars(self)
+
+    def list_after(self, after: str, count: int, allowed: Bitmap | None) -> list[Candidate]:
+        """Return the first candidates after an id, in the order of ids.
+
+        Args:
+            after: The id, which need not be there; empty for the beginning.
+            count: Most candidates to return.
+            allowed: A bit for each candidate: whether it may be returned; None for all.
+        """
+        start = bisect_right(self.order, after, key=lambda index: self.candidates[index].id)
+        indices = self.order[start:]
+        if allowed is not None:
+            bits = np.unpackbits(allowed, count=len(self.candidates), bitorder="little")
+            indices = indices[bits[indices] == 1]
+        return [self.candidates[index] for index in indices[:count].tolist()]
+
     @property
     def has_wordings(self) -> bool:
         """Whether `wordings` have been collected."""
@@ -179,57 +214,57 @@ class Segment:
     def _evaluations(self) -> dict[str, Iterator[None]]:
         return {}
 
-    def has_evaluated(self, where: Filter) -> bool:
-        """Return whether the candidates that a filter matches are known."""
-        return where.source in self._matching
+    def has_evaluated(self, test: CandidateTest) -> bool:
+        """Return whether the candidates that pass a test are known."""
+        return test.source in self._matching
 
-    def match(self, where: Filter) -> Bitmap:
-        """Return a bit for each candidate: whether a filter matches it.
+    def match(self, test: CandidateTest) -> Bitmap:
+        """Return a bit for each candidate: whether it passes a test.
 
-        The latest filters are kept; several threads may call this at once.
+        The results of the latest tests are kept; several threads may call this at once.
         """
-        kept = self._matching.get(where.source)
+        kept = self._matching.get(test.source)
         if kept is not None:
             return kept
-        return self._keep(where, list(self._match_slices(where)))
+        return self._keep(test, list(self._match_slices(test)))
 
-    def evaluate(self, where: Filter) -> Iterator[None]:
+    def evaluate(self, test: CandidateTest) -> Iterator[None]:
         """Return the steps after which the matches are known; all requests that wait share them.
 
         If a request stops taking steps, the next one that waits continues.
         """
-        if self.has_evaluated(where):
+        if self.has_evaluated(test):
             return iter(())
-        steps = self._evaluations.setdefault(where.source, self._take_steps(where))
+        steps = self._evaluations.setdefault(test.source, self._take_steps(test))
         _drop_oldest(self._evaluations)
         return steps
 
-    def _take_steps(self, where: Filter) -> Iterator[None]:
+    def _take_steps(self, test: CandidateTest) -> Iterator[None]:
         parts = []
-        for bits in self._match_slices(where):
+        for bits in self._match_slices(test):
             parts.append(bits)
             yield
-        self._keep(where, parts)
-        self._evaluations.pop(where.source, None)
+        self._keep(test, parts)
+        self._evaluations.pop(test.source, None)
 
-    def _match_slices(self, where: Filter) -> Iterator[Bitmap]:
+    def _match_slices(self, test: CandidateTest) -> Iterator[Bitmap]:
         for start in range(0, len(self.candidates), _STEP):
             some = self.candidates[start : start + _STEP]
-            matches = (where.matches(candidate.metadata) for candidate in some)
+            matches = (test.accepts(candidate) for candidate in some)
             bits = np.fromiter(matches, np.bool_, len(some))
             yield np.packbits(bits, bitorder="little")
 
-    def _keep(self, where: Filter, parts: list[Bitmap]) -> Bitmap:
+    def _keep(self, test: CandidateTest, parts: list[Bitmap]) -> Bitmap:
         matching = np.concatenate([np.empty(0, np.uint8), *parts])
-        self._matching[where.source] = matching
+        self._matching[test.source] = matching
         _drop_oldest(self._matching)
         return matching
 
 
-def _drop_oldest(filters: dict[str, T]) -> None:
-    """Drop the oldest filters if there are too many; other threads may do so at the same time."""
-    for source in list(filters)[:-_FILTERS]:
-        filters.pop(source, None)
+def _drop_oldest(tests: dict[str, T]) -> None:
+    """Drop the oldest tests if there are too many; other threads may do so at the same time."""
+    for source in list(tests)[:-_TESTS]:
+        tests.pop(source, None)
 
 
 def count_bytes(candidates: Iterable[Candidate], dimension: int) -> int:

@@ -154,6 +154,17 @@ class Milvus:
             found |= {row["id"]: _stored_of(row) for row in rows}
         return found
 
+    async def list_after(
+        self, collection: str, after: str, count: int, where: Condition | None
+    ) -> list[Candidate]:
+        """Return the candidates after an id, ordered by id."""
+        wanted = f"id > {json.dumps(after, ensure_ascii=False)}"
+        if where:
+            wanted += f" and {expression(where, loose=True)}"
+        columns = [name for name in await self._read_columns(collection) if name != "vector"]
+        rows = await self._query("scan", collection, wanted, columns, limit=count)
+        return sorted(map(from_row, rows), key=lambda candidate: candidate.id)
+
     async def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
         """Yield all candidates in batches, ordered by id."""
         last = ""

@@ -118,6 +118,20 @@ class Qdrant:
             found = await self._client.retrieve(collection, points, with_vectors=True)
         return {stored.candidate.id: stored for stored in map(_stored_of, found)}
 
+    async def list_after(
+        self, collection: str, after: str, count: int, where: Condition | None
+    ) -> list[Candidate]:
+        """Return the candidates after an id, ordered by the ids of their points."""
+        with self._errors("scan"):
+            found, _ = await self._client.scroll(
+                collection,
+                scroll_filter=points_filter(where, loose=True) if where else None,
+                limit=count + 1,
+                offset=_point(after) if after else None,  # the first point that may be returned
+            )
+        candidates = [from_row(point.payload or {}) for point in found]
+        return [candidate for candidate in candidates if candidate.id != after][:count]
+
     async def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
         """Yield all candidates in batches."""
         after: Any = None

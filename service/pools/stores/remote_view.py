@@ -13,12 +13,13 @@ from turnwise.service.errors import CandidateNotFound, Conflict
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.listing import Page, WordSearch
 from turnwise.service.pools.memory.segment import Hit, Match
 from turnwise.service.pools.redis.values import Collection
 from turnwise.service.pools.stores.facets import having_texts
 from turnwise.service.pools.stores.rows import example_rows, to_batch
 from turnwise.service.pools.stores.sample import Sample, SampledExamples
-from turnwise.service.pools.stores.store import CandidateStore, Stored
+from turnwise.service.pools.stores.store import SCANNED, CandidateStore, Stored
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import PoolSettings
@@ -27,6 +28,8 @@ WIDTH = 256
 """Candidates that the index looks at in a search until its recall was measured."""
 _MOST_WORDINGS = 100
 """Candidates among which `groups_of` looks for the groups of texts."""
+_READS = 5
+"""Calls of a store for one page of candidates: it has at most 5000 that do not match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +156,29 @@ class RemoteView:
         candidates = [stored.candidate for stored in found]
         return frozenset(c.group for c in candidates if c.group and fold_text(c.text) in wanted)
 
-    async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
-        """Return k candidates by their ids, as searches see them."""
-        await self._look_up(self.collection.name, ids)
+    async def fetch(self, ids: Sequence[str], *, newest: bool = False) -> list[Candidate | None]:
+        """Return k candidates by their ids; by default as searches see them."""
+        await self._look_up(self.collection.name, ids, newest=newest)
         return [self.found[each].candidate if each in self.found else None for each in ids]
+
+    async def list_page(
+        self, after: str, limit: int, where: Filter | None, words: WordSearch | None
+    ) -> Page:
+        """Return a page in the order of the store, after as many reads as one request may make."""
+        condition = where.condition if where else None
+        count = limit + 1 if words is None else SCANNED
+        kept: list[Candidate] = []
+        for _ in range(_READS):
+            read = await self.store.list_after(self.collection.name, after, count, condition)
+            for candidate in read:
+                if len(kept) == limit:
+                    return Page(kept, after, None)
+                if all(test.accepts(candidate) for test in (where, words) if test):
+                    kept.append(candidate)
+                after = candidate.id
+            if len(read) < count:
+                return Page(kept, None, None)
+        return Page(kept, after, None)
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
         """Return the vectors (k, d) of k candidates, those that were not found from the store."""

@@ -92,6 +92,18 @@ class CandidateStore(Protocol):
             newest: Whether to wait for all edits so far. Otherwise it sees what searches see.
         """
 
+    async def list_after(
+        self, collection: str, after: str, count: int, where: Condition | None
+    ) -> list[Candidate]:
+        """Return the candidates after an id in an order that stays, after all edits so far.
+
+        Args:
+            collection: Name of the collection.
+            after: The id, which the collection need not have; empty for the beginning.
+            count: Most candidates to return; if there are fewer, there are no more.
+            where: Leaves out candidates that it does not hold for, but need not leave out all.
+        """
+
     def scan(self, collection: str) -> AsyncGenerator[list[Stored]]:
         """Yield all candidates in batches, after all edits so far."""
 

@@ -207,9 +207,15 @@ def test_pools(client: Client) -> None:
     assert found.text in {"Good morning", "Bye"}
     with pytest.raises(TypeError, match="not one text"):
         pool.upsert("replies.jsonl")
+    assert pool.candidates("BYE").candidates == [pool.candidate("a/../b ?")]
+    assert pool.change("a/../b ?", metadata={"topic": "end"}, group="bye").upserted == 1
+    page = pool.candidates(where={"topic": "end"}, limit=1)
+    assert [(each.text, each.group) for each in page.candidates] == [("Bye", "bye")]
+    first = pool.candidates(limit=1)
+    assert pool.candidates(limit=1, cursor=first.cursor).candidates != first.candidates
     assert pool.remove("a/../b ?").size == 1
     removed = pool.remove_many([found.id, "nowhere", found.id])
-    assert (removed.version, removed.missing, removed.removed + removed.size) == (3, 1, 1)
+    assert (removed.version, removed.missing, removed.removed + removed.size) == (4, 1, 1)
     assert client.pool("front").point_to("shop").aliases == ["front"]
     assert client.pool("front").info().name == "shop"
     with pytest.raises(ConflictError, match="points at pool 'shop'"):

@@ -25,8 +25,11 @@ from turnwise.service.wire.chat import ChatModelList
 from turnwise.service.wire.keys import ApiKey, Scope
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder
 from turnwise.service.wire.pools import (
+    CandidatePage,
     Edited,
     LearnedList,
+    LearnedText,
+    PoolCandidate,
     PoolInfo,
     PoolVersion,
     Removed,
@@ -51,6 +54,14 @@ TRANSCRIPT = Transcript(
 )
 FEEDBACK = Feedback(turn=1, candidate="c", event="chosen", text=None, rank=1)
 SELECTED = Selected(id="c", text="Good day.", score=0.5, metadata={"intent": "greeting"})
+CANDIDATE = PoolCandidate(
+    id="c",
+    text="Good day.",
+    metadata={"intent": "greeting"},
+    group=None,
+    examples=["Hello?"],
+    learned=[LearnedText(text="Anybody there?", at=1.5)],
+)
 TIMINGS = {"encode": 5.25, "total": 7.5}
 POOL = PoolInfo(
     name="p",
@@ -136,6 +147,9 @@ class Parts:
             "models": ChatModelList(data=[]),
             "list_learned": LearnedList(learned=[]),
             "unlearn": Unlearned(version=4, removed=1),
+            "list_candidates": CandidatePage(candidates=[CANDIDATE], cursor="c", matching=2),
+            "get_candidate": CANDIDATE,
+            "change_candidate": EDITED,
             "list": [POOL],
             "info": POOL,
             "create": POOL,
@@ -217,6 +231,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         search=stub,
         planning=stub,
         pools=stub,
+        candidates=stub,
         followed_pools=stub,
         queues=(stub,),
         redis_answers=stub.ping,

@@ -11,6 +11,7 @@ from turnwise.models.confidence import Moments, Spread
 from turnwise.models.data import Utterance
 from turnwise.models.texts import fold_text
 from turnwise.service.pools import Candidate, Filter, Hit, Match
+from turnwise.service.pools.listing import Page, WordSearch
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.selection.context import EncodedContext
 from turnwise.service.wire.fields import EncoderName
@@ -117,9 +118,14 @@ class ArrayPool:
             each.group for each in self.candidates if each.group and fold_text(each.text) in texts
         )
 
-    async def fetch(self, ids: Sequence[str]) -> list[Candidate | None]:
+    async def fetch(self, ids: Sequence[str], *, newest: bool = False) -> list[Candidate | None]:
         by_id = {each.id: each for each in self.candidates}
         return [by_id.get(each) for each in ids]
+
+    async def list_page(
+        self, after: str, limit: int, where: Filter | None, words: WordSearch | None
+    ) -> Page:
+        raise NotImplementedError
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
         indices = {candidate.id: index for index, candidate in enumerate(self.candidates)}

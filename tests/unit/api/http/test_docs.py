@@ -41,6 +41,7 @@ async def test_pages_can_be_turned_off(client_of: Connect) -> None:
 
 def test_operation_ids_are_stable() -> None:
     assert sorted(operation["operationId"] for operation in OPERATIONS) == [
+        "change_candidate",
         "complete_chat",
         "delete_alias",
         "delete_candidate",
@@ -49,9 +50,11 @@ def test_operation_ids_are_stable() -> None:
         "delete_pool",
         "delete_session",
         "delete_sessions",
+        "get_candidate",
         "get_pool",
         "get_scores",
         "get_session",
+        "list_candidates",
         "list_learned",
         "list_models",
         "list_pools",

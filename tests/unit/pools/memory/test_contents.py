@@ -57,6 +57,19 @@ def contents_of(upserts: Model) -> Contents:
     return Contents.empty(D).after([edit_of(upserts, [])], FlatIndex)
 
 
+def check_pages(contents: Contents, ids: list[str], odd: list[str]) -> None:
+    """Pages list all candidates, and those that a filter matches, in the order of ids."""
+    for tests, expected in (([], sorted(ids)), ([Filter.checked({"odd": 1})], sorted(odd))):
+        listed: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = contents.list_page(cursor, 3, tests)
+            assert page.matching == len(expected)
+            listed += [candidate.id for candidate in page.candidates]
+            cursor = page.cursor
+        assert listed == expected
+
+
 def agree(contents: Contents, model: Model) -> None:
     """The contents are the model's, by every way that leads to them."""
     assert {c.id: int(c.text) for c in contents.candidates()} == model
@@ -77,6 +90,7 @@ def agree(contents: Contents, model: Model) -> None:
     assert [hit.score for hit in hits] == pytest.approx([scores[name] for name in expected])
     odd = contents.search(QUERY, 1000, Filter.checked({"odd": 1}))
     assert [hit.candidate.id for hit in odd] == [name for name in expected if model[name] % 2]
+    check_pages(contents, [*model], [name for name in model if model[name] % 2])
     few = [hit.score for hit in contents.search(QUERY, 3)]  # of equal ones, any
     assert few == [hit.score for hit in hits[:3]]
     examples_agree(contents, model)

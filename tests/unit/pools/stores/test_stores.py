@@ -55,9 +55,10 @@ from turnwise.service.pools import (
     read_snapshot,
     write_snapshot,
 )
+from turnwise.service.pools.listing import Page, WordSearch
 from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
-from turnwise.service.pools.stores import Stored, connect_store, remote
+from turnwise.service.pools.stores import Stored, connect_store, remote, remote_view
 from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import StoreName
@@ -289,6 +290,80 @@ async def test_metadata_come_back_and_a_filter_finds_what_it_matches(filled: Fil
         wanted = {c.id for c in candidates if checked.matches(c.metadata)}
         assert {*await searched(replica, query, len(candidates), checked)} == wanted, where
         assert len(await searched(replica, query, 1, checked)) == min(1, len(wanted)), where
+
+
+@every_store
+async def test_pages_list_each_candidate_once_though_some_come_and_go(filled: Fill) -> None:
+    replica = await filled(*(Candidate.of(f"Reply {n}.", f"c{n:02}") for n in range(20)))
+
+    async def list_page(after: str, **given: Any) -> Page:
+        view = await replica.pools.view("n", "p")
+        return await view.list_page(after, 6, given.get("where"), given.get("words"))
+
+    first = await list_page("")
+    assert first.cursor
+    await replica.pools.remove("n", "p", first.cursor)
+    await replica.upsert(Candidate.of("Reply again.", first.candidates[0].id))
+    listed = [candidate.id for candidate in first.candidates]
+    cursor: str | None = first.cursor
+    while cursor:
+        page = await list_page(cursor)
+        listed += [candidate.id for candidate in page.candidates]
+        cursor = page.cursor
+    assert sorted(listed) == [f"c{n:02}" for n in range(20)]
+
+
+@every_store
+async def test_a_page_has_what_a_filter_matches_and_contains_some_words(filled: Fill) -> None:
+    candidates = [
+        Candidate.of(f"Reply {n}.", f"c{n:02}", {"odd": n % 2}, examples=[f"Why {n}?"] * (n > 5))
+        for n in range(12)
+    ]
+    replica = await filled(*candidates)
+    view = await replica.pools.view("n", "p")
+    odd = Filter.checked({"odd": 1})
+
+    async def list_ids(limit: int, where: Filter | None, words: str) -> list[str]:
+        page = await view.list_page("", limit, where, WordSearch.of(words))
+        return sorted(candidate.id for candidate in page.candidates)
+
+    assert await list_ids(20, odd, "") == ["c01", "c03", "c05", "c07", "c09", "c11"]
+    assert await list_ids(20, None, "WHY 1") == ["c10", "c11"]
+    assert await list_ids(20, odd, "why 1") == ["c11"]
+    assert len(await list_ids(2, odd, "reply")) == 2
+
+
+@any_engine
+async def test_a_page_of_rare_words_takes_a_bounded_number_of_calls(
+    filled: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_view, "SCANNED", 3)
+    replica = await filled(*(f"Reply {n}." for n in range(20)))
+    view = await replica.pools.view("n", "p")
+    cursor: str | None = ""
+    pages: list[Page] = []
+    while cursor is not None:
+        page = await view.list_page(cursor, 5, None, WordSearch.of("reply 7"))
+        pages.append(page)
+        cursor = page.cursor
+    assert len(pages) == 2
+    assert [candidate.text for page in pages for candidate in page.candidates] == ["Reply 7."]
+
+
+@every_store
+async def test_a_changed_text_gets_a_vector_of_its_own(filled: Fill) -> None:
+    replica = await filled(Candidate.of("Yes.", "a"), Candidate.of("No.", "b"))
+
+    def reword(before: Candidate) -> Candidate:
+        return replace(before, text="Maybe.")
+
+    assert (await replica.pools.revise("n", "p", reword, ["a"])).upserted == 1
+    view = await replica.pools.view("n", "p")
+    (found,) = await view.fetch(["a"], newest=True)
+    assert found == Candidate.of("Maybe.", "a")
+    await replica.upsert(Candidate.of("Maybe.", "c"))
+    vectors = await (await replica.pools.view("n", "p")).vectors(["a", "c"])
+    np.testing.assert_array_equal(*vectors)
 
 
 _PLAIN = st.one_of(

@@ -1,0 +1,55 @@
+"""Lists of candidates: a page of a pool, and the search for the words in its candidates."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from turnwise.service.pools.candidate import Candidate
+
+
+class CandidateTest(Protocol):
+    """A test of candidates, such as a filter. Tests of equal sources accept the same candidates."""
+
+    @property
+    def source(self) -> str:
+        """What the test is made of."""
+
+    def accepts(self, candidate: Candidate) -> bool:
+        """Return whether a candidate passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordSearch:
+    """A search for a part of an id, a text or an example; upper and lower case are the same.
+
+    Attributes:
+        wanted: The part, case-folded.
+    """
+
+    wanted: str
+
+    @classmethod
+    def of(cls, words: str | None) -> "WordSearch | None":
+        """Return the search for some words; None for none."""
+        folded = (words or "").strip().casefold()
+        return cls(folded) if folded else None
+
+    @property
+    def source(self) -> str:
+        """The part. Sources of filters begin with a bracket, so this one begins with another."""
+        return f"<{self.wanted}"
+
+    def accepts(self, candidate: Candidate) -> bool:
+        """Return whether the candidate contains the part."""
+        places = (candidate.text, candidate.id, *candidate.all_examples)
+        return any(self.wanted in place.casefold() for place in places)
+
+
+class Page(NamedTuple):
+    """Candidates of a pool, and where the next page begins."""
+
+    candidates: Sequence[Candidate]
+    cursor: str | None
+    """Id after which the next page begins; None after the last page."""
+    matching: int | None
+    """Number of the candidates on all pages; None if it was not counted."""

@@ -1,0 +1,192 @@
+"""The candidates of a pool: listed, read and changed one by one, over real HTTP."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.messages import problem, wrong
+from tests.support.service import Launch, Live, api_key
+
+OPENING = {
+    "id": "hours-1",
+    "text": "We open at nine.",
+    "metadata": {"topic": "visit"},
+    "examples": ["When are you open?"],
+    "group": "hours",
+}
+CLOSING = {"id": "hours-2", "text": "We close at SIX.", "metadata": {"topic": "visit"}}
+CARD = {"id": "pay", "text": "By card.", "metadata": {"topic": "money"}, "examples": ["Cash?"]}
+BYE = {"id": "bye/now", "text": "Good bye."}
+OF_PAY = "/pools/shop/candidates/pay"
+
+
+@pytest.fixture
+def shop(live: Live) -> Live:
+    """With a pool `shop`."""
+    live.ok(live.http.put("/pools/shop", json={}))
+    live.ok(live.http.put("/pools/shop/candidates", json=[OPENING, CLOSING, CARD, BYE]))
+    return live
+
+
+def page(live: Live, **query: object) -> dict[str, Any]:
+    return live.get("/pools/shop/candidates", **query)
+
+
+def ids(live: Live, **query: object) -> list[str]:
+    return [each["id"] for each in page(live, **query)["candidates"]]
+
+
+def change(live: Live, **fields: object) -> dict[str, Any]:
+    return live.ok(live.http.patch(OF_PAY, json=fields))
+
+
+def test_a_list_has_every_field_of_each_candidate(shop: Live) -> None:
+    listed = page(shop)
+    assert listed.keys() == {"candidates", "cursor", "matching"}
+    assert (listed["cursor"], listed["matching"]) == (None, 4)
+    bye, opening, *_ = listed["candidates"]
+    assert bye == BYE | {"metadata": {}, "group": None, "examples": [], "learned": []}
+    assert opening == OPENING | {"learned": []}
+    assert shop.get("/pools/shop/candidates/bye/now") == bye
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"q": "six"}, ["hours-2"]),
+        ({"q": " CASH"}, ["pay"]),
+        ({"q": "HOURS"}, ["hours-1", "hours-2"]),
+        ({"q": "taxi"}, []),
+        ({"q": "  "}, ["bye/now", "hours-1", "hours-2", "pay"]),
+        ({"where": {"topic": "visit"}}, ["hours-1", "hours-2"]),
+        ({"where": {"topic": "visit"}, "q": "close"}, ["hours-2"]),
+        ({"where": {"topic": "money"}, "q": "close"}, []),
+    ],
+)
+def test_a_list_has_what_matches(shop: Live, query: dict[str, Any], found: list[str]) -> None:
+    if "where" in query:
+        query = query | {"where": json.dumps(query["where"])}
+    assert ids(shop, **query) == found
+    assert page(shop, **query)["matching"] == len(found)
+
+
+def test_pages_hold_each_candidate_once_while_the_pool_changes(shop: Live) -> None:
+    first = page(shop, limit=2)
+    assert first["matching"] == 4
+    shop.ok(shop.http.put("/pools/shop/candidates", json=[BYE | {"text": "Bye."}]))
+    shop.ok(shop.http.delete(f"/pools/shop/candidates/{first['cursor']}"))
+    second = page(shop, limit=2, cursor=first["cursor"])
+    assert [each["id"] for each in second["candidates"]] == ["hours-2", "pay"]
+    assert second["cursor"] is None
+
+
+def test_what_a_candidate_has_learned_is_listed_and_found(shop: Live) -> None:
+    turn = shop.turn("s", "user", "Do you take Maestro?", pool="shop")["turn"]
+    body = {"candidate": "pay", "event": "chosen", "learn": True}
+    assert shop.post(f"/sessions/s/turns/{turn}/feedback", **body)["learned"]
+    (learned,) = shop.get(OF_PAY)["learned"]
+    assert learned.keys() == {"text", "at"}
+    assert learned["text"] == "Do you take Maestro?"
+    assert ids(shop, q="maestro") == ["pay"]
+    change(shop, text="With a card.")
+    assert shop.get(OF_PAY)["learned"] == [learned]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"text": "With any card."},
+        {"metadata": {"topic": "cards"}},
+        {"metadata": {}},
+        {"examples": ["Cash?", "Cheque?"]},
+        {"examples": []},
+        {"group": "paying"},
+        {"body": "Any card but one of a shop."},
+        {"text": "Cash.", "group": "paying", "metadata": {"a": [1]}, "examples": ["Coins?"]},
+    ],
+)
+def test_a_change_leaves_other_fields_as_they_are(shop: Live, fields: dict[str, Any]) -> None:
+    version = shop.get("/pools/shop")["version"]
+    edited = change(shop, **fields)
+    assert edited == {"version": version + 1, "upserted": 1, "unchanged": 0, "size": 4}
+    assert shop.get(OF_PAY) == CARD | {"group": None, "learned": []} | fields
+    assert change(shop, **fields) == edited | {"upserted": 0, "unchanged": 1}
+
+
+def test_null_removes_a_group_and_a_body(shop: Live) -> None:
+    change(shop, group="paying", body="Any card.")
+    change(shop, group=None, body=None)
+    assert shop.get(OF_PAY) == CARD | {"group": None, "learned": []}
+
+
+def test_a_changed_text_is_searched_by_its_own_vector(shop: Live) -> None:
+    def score() -> float:
+        found = shop.post("/pools/shop/search", text="Can I pay?", top_k=4)["candidates"]
+        return next(each["score"] for each in found if each["id"] == "pay")
+
+    change(shop, text="Please leave us alone.", examples=[])
+    uploaded = {"id": "pay", "text": "Please leave us alone."}
+    changed = score()
+    shop.ok(shop.http.delete(OF_PAY))
+    shop.ok(shop.http.put("/pools/shop/candidates", json=[uploaded]))
+    assert changed == pytest.approx(score())
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"text": " "}, ["text"]),
+        ({"text": "x" * 2001}, ["text"]),
+        ({"examples": ["x"] * 33}, ["examples"]),
+        ({"metadata": {"long": "y" * 20_000}}, ["metadata"]),
+        ({"body": "z" * 20_000}, ["body"]),
+        ({"id": "other"}, ["id"]),
+    ],
+)
+def test_a_wrong_change_is_rejected_by_its_field(
+    shop: Live, fields: dict[str, Any], place: list[str]
+) -> None:
+    assert wrong(shop.http.patch(OF_PAY, json=fields)) == [["body", *place]]
+    assert shop.get(OF_PAY)["text"] == "By card."
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ({"limit": 501}, ["limit"]),
+        ({"limit": 0}, ["limit"]),
+        ({"where": "{"}, ["where"]),
+        ({"where": '{"topic": {"like": 1}}'}, ["where", "topic", "like"]),
+        ({"words": "x"}, ["words"]),
+    ],
+)
+def test_a_wrong_query_is_rejected_by_its_field(
+    shop: Live, query: dict[str, Any], place: list[str]
+) -> None:
+    answer = shop.http.get("/pools/shop/candidates", params=query)
+    assert wrong(answer) == [["query", *place]]
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+def test_no_candidate_and_no_pool(shop: Live, method: str) -> None:
+    body = {} if method == "PATCH" else None
+    for path, kind in (
+        ("/pools/shop/candidates/nobody", "candidate-not-found"),
+        ("/pools/nowhere/candidates/pay", "pool-not-found"),
+    ):
+        assert problem(shop.http.request(method, path, json=body)) == (404, kind)
+
+
+def test_either_scope_may_list_and_one_may_change(launch: Launch) -> None:
+    keys = [api_key("reader", "select"), api_key("editor", "pools")]
+    live = launch(api_keys=[key | {"name": "shop"} for key in keys])
+    editor = {"Authorization": "Bearer editor"}
+    reader = {"Authorization": "Bearer reader"}
+    live.ok(live.http.put("/pools/shop", json={}, headers=editor))
+    live.ok(live.http.put("/pools/shop/candidates", json=[CARD], headers=editor))
+    for headers in (editor, reader):
+        for path in ("/pools/shop/candidates", OF_PAY):
+            assert live.http.get(path, headers=headers).status_code == 200
+    assert live.http.patch(OF_PAY, json={}, headers=reader).status_code == 403
+    assert live.http.patch(OF_PAY, json={}, headers=editor).status_code == 200

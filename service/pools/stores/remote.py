@@ -232,15 +232,28 @@ class RemotePool(Pool):
         async def counted() -> AsyncIterator[CandidateBatch]:
             nonlocal size, changed
             async for batch in batches:
-                size += len(batch.candidates)
                 has = await self._find(known, batch.candidates)
-                changed += len(_select_changed(has, batch.candidates))
-                yield batch
+                learned = await self._add_learned(has, batch)
+                size += len(learned.candidates)
+                changed += len(_select_changed(has, learned.candidates))
+                yield learned
 
         filled = await filled_collection(self.key, self.store, self.encoder, counted())
         await self._switch_to(filled, known, size)
         await self.refresh()
         return Edited(self.known.position.version, changed, size - changed, size)
+
+    async def _add_learned(
+        self, has: Mapping[str, Stored], batch: CandidateBatch
+    ) -> CandidateBatch:
+        """Return a batch with what the pool's candidates of its ids have learned."""
+        candidates = _keep_learned(has, batch.candidates)
+        if candidates == [*batch.candidates]:
+            return batch
+        texts = [candidate.text for candidate in batch.candidates]
+        said = [text for candidate in batch.candidates for text in candidate.all_examples]
+        vectors = dict(zip(texts, batch.vectors, strict=True))
+        return await self._encode(candidates, vectors, dict(zip(said, batch.examples, strict=True)))
 
     async def _switch_to(self, filled: Collection, read: StoredPool, size: int) -> None:
         """Point the pool at another collection, and drop the one before.

@@ -1,6 +1,7 @@
 """Examples and groups of candidates: the same tests for pools in memory and in every store."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from turnwise.service.pools.candidate import Learned
 from turnwise.service.pools.stores import connect_store
 from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.pools.stores.rows import name_examples
+from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import PoolRequest
 
@@ -214,6 +216,28 @@ async def test_a_revision_begins_with_the_newest_edit(filled: Fill) -> None:
     assert [(each.text, each.session) for each in learned] == [
         (f"Cash {number}?", f"session-{number}") for number in range(3)
     ]
+
+
+@any_store
+async def test_candidates_that_replace_others_keep_what_those_have_learned(filled: Fill) -> None:
+    replica = await filled(*CANDIDATES)
+    wanted = [
+        Candidate.of("We are open from nine.", "hours-2", examples=["Closed now?"]),
+        Candidate.of("Hello!", "hello", learned=[Learned("hey there", 1764250001.5)]),
+        Candidate.of("Bye.", "bye"),
+    ]
+
+    async def batches(encoder: PoolEncoder) -> AsyncIterator[CandidateBatch]:
+        texts = [candidate.text for candidate in wanted]
+        said = [text for candidate in wanted for text in candidate.all_examples]
+        vectors = (await encoder.candidates(texts)).astype(np.float16)
+        yield CandidateBatch(wanted, vectors, (await encoder.examples(said)).astype(np.float16))
+
+    await replica.pools.replace("n", "p", batches)
+    kept = replace(wanted[0], learned=LEARNED.learned)
+    assert await contents(replica) == {"hours-2": kept, "hello": wanted[1], "bye": wanted[2]}
+    view = await find_examples(replica, 2)
+    assert "open now?" in await matched(view, await encode(replica, "open now?"))
 
 
 @any_engine

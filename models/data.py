@@ -180,6 +180,7 @@ def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
       consecutive utterances of one speaker stay apart, as in a story that one person tells.
     - `.txt`: DailyDialog's own format, a dialogue a line, each utterance ended by `__eou__`,
       said by A and B in turn.
+    - `.tsv`: the format of IoI's corpora; each right response ends a dialogue of A and B in turn.
     - `.csv`: columns `dialogue_id` (or `id`), `speaker`, `text`; a dialogue's rows are consecutive.
 
     Each may be followed by `.gz` or `.xz`. A dialogue without an id is named `STEM-LINE` after
@@ -261,6 +262,41 @@ def _read_txt(path: Path, stem: str) -> _Dialogues:
             yield f"{stem}-{number}", map(Utterance, cycle("AB"), texts), True
 
 
+@dataclass(frozen=True, slots=True)
+class LabelledResponse:
+    """A line of IoI's format: a context, a response, and whether that is right."""
+
+    line: int
+    is_right: bool
+    context: tuple[str, ...]
+    response: str
+
+
+def read_labelled_responses(path: str | Path) -> Iterator[LabelledResponse]:
+    """Stream a file of lines `label TAB utterance TAB ... TAB response`, with 1 for a right one.
+
+    The Ubuntu, Douban and E-commerce corpora come in this format. Empty utterances are left out.
+
+    Raises:
+        DataError: The file cannot be read, or a line is something else.
+    """
+    with open_text(path) as file:
+        for number, line in enumerate(read_lines(file, path), start=1):
+            label, *texts = (" ".join(field.split()) for field in line.split("\t"))
+            if label not in ("0", "1") or len(texts) < 2 or not texts[-1]:
+                what = "expected 0 or 1, utterances and a response, with tabs between them"
+                raise DataError(what, str(path), number)
+            context = tuple(filter(None, texts[:-1]))
+            yield LabelledResponse(number, label == "1", context, texts[-1])
+
+
+def _read_tsv(path: Path, stem: str) -> _Dialogues:
+    for each in read_labelled_responses(path):
+        if each.is_right:
+            said = map(Utterance, cycle("AB"), (*each.context, each.response))
+            yield f"{stem}-{each.line}", said, True
+
+
 def _read_csv(path: Path, _stem: str) -> _Dialogues:
     name = str(path)
     with open_text(path) as file:
@@ -298,4 +334,4 @@ def _csv_utterance(record: Record, key: str) -> Utterance:
     return read_utterance(record)
 
 
-_READERS = {".jsonl": _read_jsonl, ".txt": _read_txt, ".csv": _read_csv}
+_READERS = {".jsonl": _read_jsonl, ".txt": _read_txt, ".tsv": _read_tsv, ".csv": _read_csv}

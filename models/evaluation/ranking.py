@@ -8,14 +8,23 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from turnwise.models.arrays import Float64
-from turnwise.models.data import Dialogue, Record, Utterance, identifier, read_label, read_records
+from turnwise.models.data import (
+    Dialogue,
+    Record,
+    Utterance,
+    identifier,
+    read_label,
+    read_labelled_responses,
+    read_records,
+)
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
@@ -55,6 +64,7 @@ from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.rerankers.pairs import UTTERANCES
+from turnwise.models.text_files import plain_ending
 
 Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoder
 Negatives = Literal["random", "bm25", "same-dialogue", "short-list"]
@@ -113,7 +123,8 @@ def read_ranking(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
     A line is `{"context": [...], "candidates": [...], "labels": [...], "speaker"?,
     "dialogue_id"?}`. An utterance of the context is a text or `{"speaker", "text"}`; where speakers
     are not given, they alternate. `speaker` says the candidates, by default the one who last spoke
-    before the last speaker. As in the Douban protocol, examples without a right, or without a
+    before the last speaker. A `.tsv` file has the format of IoI's corpora, a candidate a line
+    (`read_labelled_responses`). As in the Douban protocol, examples without a right, or without a
     wrong, candidate are left out.
 
     Raises:
@@ -121,7 +132,7 @@ def read_ranking(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
     """
     kept: list[tuple[RankingExample, str]] = []
     dropped: list[Record] = []
-    for record in islice(chain.from_iterable(map(read_records, paths)), limit):
+    for record in islice(chain.from_iterable(map(_records, paths)), limit):
         example = _example(record)
         if len(paths) > 1 and example.dialogue_id:  # files may have equal ids
             example = replace(example, dialogue_id=f"{record.file}: {example.dialogue_id}")
@@ -311,6 +322,21 @@ def draw_replies(dialogues: Sequence[Dialogue], how: Building) -> list[tuple[Dia
     if not drawn:
         raise TurnwiseError(f"no dialogue is longer than {how.context} utterances")
     return drawn
+
+
+def _records(path: str | Path) -> Iterator[Record]:
+    """Return the records of a file; consecutive lines of `.tsv` with one context are a record."""
+    if plain_ending(str(path)) != ".tsv":
+        yield from read_records(path)
+        return
+    for context, same in groupby(read_labelled_responses(path), key=attrgetter("context")):
+        responses = list(same)
+        fields = {
+            "context": list(context),
+            "candidates": [each.response for each in responses],
+            "labels": [int(each.is_right) for each in responses],
+        }
+        yield Record(fields, str(path), responses[0].line)
 
 
 def _example(record: Record) -> RankingExample:

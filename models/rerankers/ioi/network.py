@@ -5,6 +5,9 @@ block each text attends to itself and to the other, and the compressed outcome g
 block; three similarity matrices of the block become one matching vector. Each block has a GRU that
 reads the matching vectors of a context's utterances in order and gives the block's logit.
 
+It is the network of the released code, which differs from the print in six places
+(docs/papers.md).
+
 A score does not depend on padding: attention masks it, and similarity matrices are zero there, as
 they are up to the longest text that the network takes.
 """
@@ -295,8 +298,9 @@ def similarity(utterance: Tensor, response: Tensor) -> Tensor:
 def final_score(logits: Tensor, objective: Objective) -> Tensor:
     """Return (E,) scores from (E, L) logits of blocks; higher is better.
 
-    With the local loss each block gives a probability, and the score is their sum (eq. 16); with
-    the global loss the blocks' logits add up to the logit of one probability.
+    With the local loss each block gives a probability, and the score is their sum (eq. 16). With
+    the global loss the blocks' logits add up to the logit of one probability, as in the released
+    code.
     """
     return logits.sigmoid().sum(-1) if objective == "local" else logits.sum(-1)
 
@@ -304,7 +308,8 @@ def final_score(logits: Tensor, objective: Objective) -> Tensor:
 def matching_loss(logits: Tensor, labels: Tensor, objective: Objective) -> Tensor:
     """Return the cross-entropy of labels, the mean over examples.
 
-    - `global` (eq. 17): of the final score alone.
+    - `global`: of the sum of the blocks' logits, as in the released code. The printed eq. 17 is of
+      eq. 16 instead, a sum of probabilities that may exceed 1, so that its logarithm is undefined.
     - `local` (eq. 18): of every block's score, summed over the blocks.
 
     Args:

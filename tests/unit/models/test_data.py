@@ -94,6 +94,19 @@ def test_a_story_keeps_the_utterances_of_one_speaker_apart(
     assert [utterance.text for utterance in story.utterances] == texts
 
 
+def test_a_right_response_of_ioi_ends_a_dialogue(tmp_path: Path) -> None:
+    content = "1\tAny news?\t\tNone  yet.\n0\tAny news?\tNo.\n"
+    (dialogue,) = read_dialogues(written(tmp_path, "train.tsv", content))
+    assert dialogue.id == "train-1"
+    assert dialogue.utterances == (Utterance("A", "Any news?"), Utterance("B", "None yet."))
+
+
+@pytest.mark.parametrize("line", ["2\tHi.\tHo.", "1\tHi.", "Hi.", "1\tHi.\t ", ""])
+def test_a_wrong_line_of_ioi_is_named(tmp_path: Path, line: str) -> None:
+    error = failure(written(tmp_path, "train.tsv", f"1\tHi.\tHo.\n{line}\n"))
+    assert (error.line, error.field) == (2, None)
+
+
 def test_a_dialogue_with_nothing_said_is_skipped(tmp_path: Path) -> None:
     content = "Hello. __eou__\n\n __eou__ __eou__\nBye. __eou__ Bye. __eou__\n"
     dialogues = list(read_dialogues(written(tmp_path, "talk.txt", content)))

@@ -143,7 +143,7 @@ def measure_ranking(
     precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
-    """Rank the candidates of R10 files; --model takes re-rankers' folders too."""
+    """Rank the candidates of R10 or IoI's files (.tsv); --model takes re-rankers' folders too."""
     from turnwise.service.cli.models.evaluate import ranking as task
 
     compared = Compared(model, base, precision)

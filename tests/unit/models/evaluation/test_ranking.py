@@ -113,6 +113,34 @@ def test_a_speaker_of_the_context_may_be_named_as_it_stands_there(tmp_path: Path
     assert context.target.speaker == context.utterances[0].speaker
 
 
+def test_ranking_reads_the_files_of_ioi(tmp_path: Path) -> None:
+    lines = [
+        ("1", "Any news?", "What news?", "None yet."),
+        ("0", "Any news?", "What news?", "Take the bus."),
+        ("1", "Any news?", "What news?", "It came."),
+        ("0", "Where are you?", "", "At  home."),
+        ("1", "Where are you?", "", "Here."),
+        ("0", "All wrong?", "Yes."),
+    ]
+    file = tmp_path / "test.tsv"
+    file.write_text("".join("\t".join(line) + "\n" for line in lines))
+    read = read_ranking([file])
+    found = [
+        (context.texts, [read.split.pool[index] for index in own], right.tolist())
+        for context, own, right in zip(
+            read.split.contexts, read.candidates, read.relevant, strict=True
+        )
+    ]
+    two_right = (["None yet.", "Take the bus.", "It came."], [True, False, True])
+    assert found == [
+        (["Any news?", "What news?"], *two_right),
+        (["Where are you?"], ["At home.", "Here."], [False, True]),
+    ]
+    assert [context.target.speaker for context in read.split.contexts] == ["A", "B"]
+    assert read.where == (f"{file}, line 1", f"{file}, line 4")
+    assert read.dropped == (f"{file}, line 6",)
+
+
 def test_progress_is_told_of_every_context(data: RankingSet) -> None:
     told: list[tuple[str, int, int]] = []
     list(evaluate_ranking({}, data, lambda *step: told.append(step)))

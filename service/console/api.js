@@ -87,16 +87,16 @@ export async function text(where) {
 }
 
 /**
- * Upload candidates to a pool; progress arrives line by line.
+ * Upload a file of candidates to a pool; progress arrives line by line.
  * @param {string} pool
- * @param {Blob | string} body
- * @param {boolean} lines NDJSON, not an array
+ * @param {File} file
  * @param {(encoded: number, total: number) => void} progress
  * @param {AbortSignal} signal
  */
-export async function upload(pool, body, lines, progress, signal) {
-  const headers = { "Content-Type": lines ? NDJSON : "application/json", Accept: NDJSON };
-  const answer = await reach("PUT", path("pools", pool, "candidates"), { headers, body, signal });
+export async function upload(pool, file, progress, signal) {
+  const headers = { "Content-Type": "application/octet-stream", Accept: NDJSON };
+  const where = `${path("pools", pool, "candidates")}?${new URLSearchParams({ file: file.name })}`;
+  const answer = await reach("PUT", where, { headers, body: file, signal });
   for await (const event of events(answer, signal)) {
     if ("encoded" in event) progress(event.encoded, event.total);
     else if ("status" in event) throw problem(event, 0);

@@ -20,7 +20,6 @@ export function startUpload() {
 async function put() {
   const name = byId("upload-pool").value;
   const [file] = byId("upload-file").files;
-  const { body, lines } = await candidatesOf(file);
   uploading = new AbortController();
   byId("upload-stop").hidden = byId("upload-progress").hidden = false;
   progress(`Sending ${fileSize(file.size)}`);
@@ -28,11 +27,9 @@ async function put() {
     await create(name);
     const counted = (encoded, total) =>
       progress(`${thousands(encoded)} of ${thousands(total)} encoded`, encoded / total);
-    const done = await upload(name, body, lines, counted, uploading.signal);
-    progress(
-      `Version ${done.version}: ${thousands(done.upserted)} new or changed, ${thousands(done.unchanged)} unchanged; ${thousands(done.size)} in total`,
-      1,
-    );
+    const done = await upload(name, file, counted, uploading.signal);
+    const counts = `Version ${done.version}: ${thousands(done.upserted)} new or changed, ${thousands(done.unchanged)} unchanged; ${thousands(done.size)} in total`;
+    progress([counts, ...done.notes].join(". "), 1);
     announce(byId("upload-words").textContent);
   } catch (error) {
     byId("upload-progress").hidden = !uploading.signal.aborted;
@@ -52,17 +49,6 @@ async function create(name) {
     if (error.kind !== "pool-not-found") throw error;
     await call("PUT", path("pools", name), { body: {}, repeatable: true });
   }
-}
-
-/** Return a file as the API takes it: lines of JSON, or an array. */
-async function candidatesOf(file) {
-  if (/\.json$/i.test(file.name)) return { body: file, lines: false };
-  if (!/\.txt$/i.test(file.name)) return { body: file, lines: true };
-  const texts = (await file.text())
-    .split(/\r?\n/)
-    .map((line) => line.trim())
-    .filter(Boolean);
-  return { body: texts.map((text) => JSON.stringify({ text })).join("\n"), lines: true };
 }
 
 /** @param {string} words @param {number | null} share null: running, with unknown progress */

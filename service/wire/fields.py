@@ -86,6 +86,7 @@ CandidateId = Annotated[
 """One line of text."""
 GroupName = CandidateId
 """Name of a group of candidates."""
+FileName = Annotated[str, StringConstraints(max_length=255, pattern=rf"^[^{_CONTROLS}]+$")]
 CandidateBody = Annotated[
     str, Field(min_length=1, json_schema_extra={"maxLength": MAX_CANDIDATE_BODY_BYTES})
 ]

@@ -13,6 +13,7 @@ from turnwise.service.wire.fields import (
     CandidateBody,
     CandidateId,
     EncoderName,
+    FileName,
     GroupName,
     LongText,
     Name,
@@ -203,6 +204,31 @@ class Edited:
     unchanged: int
     """Uploaded candidates that the pool already held with equal fields."""
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdited(Edited):
+    """The result of an upload of a file."""
+
+    notes: list[str]
+    """Which columns became what, where their names do not say so, and what was left out."""
+
+
+class UploadQuery(Value):
+    """How an upload is read, and what it changes."""
+
+    examples: Literal["replace", "add"] = "replace"
+    """`add` adds the examples of each candidate to the one of its id, which the pool must have, and
+    changes nothing else of it."""
+    file: FileName | None = None
+    """The name of the file that the body holds. The service then reads it as `turnwise pool load`
+    does: its ending says whether it is JSON Lines, JSON, CSV, TSV or text, also `.gz` or `.xz`."""
+    encoding: str | None = None
+    """The encoding of the file; by default UTF-8, or what its byte order mark says."""
+    text_column: str | None = None
+    """The column, or field, of the texts in the file; by default it is found by the usual names."""
+    examples_column: str | None = None
+    """The column of the examples in the file; by default it is found by the usual names."""
 
 
 class RemovalRequest(Value):

@@ -456,6 +456,22 @@ export interface components {
             msg: string;
         };
         /**
+         * FileEdited
+         * @description The result of an upload of a file.
+         */
+        FileEdited: {
+            /** Notes */
+            notes: string[];
+            /** Size */
+            size: number;
+            /** Unchanged */
+            unchanged: number;
+            /** Upserted */
+            upserted: number;
+            /** Version */
+            version: number;
+        };
+        /**
          * Filter
          * @description Metadata match if every field holds. A dot leads into nested objects; a list holds a condition if one of its items does.
          */

@@ -3,15 +3,19 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from dataclasses import asdict
+from io import BytesIO
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
 
+from turnwise.models.errors import DataError
 from turnwise.service.api.access.audit import CLIENT_LEFT
 from turnwise.service.api.http.bodies import parse_json
 from turnwise.service.api.http.problems import invalid, locate_error, problem
+from turnwise.service.candidate_files import CandidateReader, Columns
 from turnwise.service.errors import (
     BodyTooLarge,
     InvalidRequest,
@@ -22,41 +26,80 @@ from turnwise.service.errors import (
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.candidate import find_excesses
 from turnwise.service.pools.encoding import EncodingProgress
+from turnwise.service.pools.files.candidates import read_open_file
 from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.settings import Limits
-from turnwise.service.wire.pools import NDJSON, Edited, UploadedCandidate, UploadStep
+from turnwise.service.wire.pools import (
+    NDJSON,
+    Edited,
+    FileEdited,
+    UploadedCandidate,
+    UploadQuery,
+    UploadStep,
+)
 from turnwise.service.wire.problems import FieldError, Problem
 
 _MOST_ERRORS = 20
 _MOST_FIELDS = 20
 _MOST_ARRAY_BYTES = 32 << 20
 """Limit of an array, which is parsed whole."""
+_FILE_MEDIA = {
+    "text/csv": "upload.csv",
+    "text/tab-separated-values": "upload.tsv",
+    "text/plain": "upload.txt",
+}
+"""The content types of files, and names with their endings."""
 _PARSED = 20
 """Bytes of memory that a byte of JSON may become."""
 
 _log = logging.getLogger("turnwise.api")
 
 
-async def read_candidates(request: Request, limits: Limits, memory: Memory) -> list[Candidate]:
-    """Return the candidates of a JSON array or of NDJSON, whose lines are parsed as they arrive.
+class Uploaded(NamedTuple):
+    """The candidates of an upload."""
 
-    A thread parses them, so that the event loop can continue.
+    candidates: list[Candidate]
+    notes: list[str] | None = None
+    """What became of the columns, if the body is a file."""
+
+    def describe(self, edited: Edited) -> Edited:
+        """Return the result of the upload, with the notes on its file."""
+        return edited if self.notes is None else FileEdited(**asdict(edited), notes=self.notes)
+
+
+async def read_upload(
+    request: Request, query: UploadQuery, limits: Limits, memory: Memory
+) -> Uploaded:
+    """Return the candidates of a JSON array, of NDJSON, or of a file of any format.
+
+    Lines of NDJSON are parsed as they arrive. A thread parses all of them, so that the event loop
+    can continue.
 
     Raises:
         NotEnoughMemory: The candidates do not fit into memory.
-        UnsupportedMedia: The content type is neither.
-        InvalidRequest: Candidates are invalid; the error lists their indexes.
+        UnsupportedMedia: The content type is neither, and no file is named.
+        InvalidRequest: Candidates are invalid; the error has their indexes, or the line of a file.
         BodyTooLarge: The body has more bytes than the limit.
     """
-    upload = _Upload(limits)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if file := query.file or _FILE_MEDIA.get(media):
+        content = BytesIO()
+        with memory.admitted(0, "an upload") as admission:
+            async for chunk in request.stream():
+                admission.use(len(chunk))
+                content.write(chunk)
+            return await asyncio.to_thread(_read_file, content, file, query, limits, memory)
+    upload = _Upload(limits)
     if media in {NDJSON, "application/jsonl", "application/ndjson"}:
         await _read_lines(request, upload, memory)
     elif media == "application/json":
-        await _in_thread(upload.add_array, await _read_whole(request), memory)
+        await _in_thread(upload.add_array, await _read_array(request), memory)
     else:
-        raise UnsupportedMedia(f"send a JSON array as application/json, or lines as {NDJSON}")
-    return upload.candidates()
+        raise UnsupportedMedia(
+            f"send a JSON array as application/json, lines as {NDJSON}, or a file with its name in "
+            "the query, such as ?file=replies.csv"
+        )
+    return Uploaded(upload.candidates())
 
 
 async def progress_lines(
@@ -162,7 +205,11 @@ class _Upload:
             raise InvalidRequest(self._errors, "; nothing was changed")
 
 
-async def _read_whole(request: Request) -> bytes:
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _read_array(request: Request) -> bytes:
     chunks = []
     left = _MOST_ARRAY_BYTES
     async for chunk in request.stream():
@@ -185,6 +232,17 @@ async def _read_lines(request: Request, upload: _Upload, memory: Memory) -> None
         if len(rest) > most:  # joining ever more chunks to it would take long
             raise InvalidRequest.field(f"a line has more than {most} bytes")
     await _in_thread(upload.add_lines, rest, memory)
+
+
+def _read_file(
+    content: BytesIO, name: str, query: UploadQuery, limits: Limits, memory: Memory
+) -> Uploaded:
+    columns = Columns(query.text_column, query.examples_column)
+    reader = CandidateReader(columns, query.encoding)
+    try:
+        return Uploaded(*read_open_file(content, name, limits.max_pool_size, memory, reader))
+    except DataError as error:
+        raise InvalidRequest([FieldError((), str(error))], "; nothing was changed") from None
 
 
 async def _in_thread(parse: Callable[[bytes], None], body: bytes, memory: Memory) -> None:

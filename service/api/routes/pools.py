@@ -1,6 +1,6 @@
 """The routes `/pools`: create, edit, delete and search pools of candidates."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
 from starlette.responses import Response, StreamingResponse
@@ -16,7 +16,7 @@ from turnwise.service.api.access.dependencies import (
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, failures
 from turnwise.service.api.http.headers import UNCACHED
-from turnwise.service.api.http.uploads import progress_lines, read_candidates
+from turnwise.service.api.http.uploads import progress_lines, read_upload
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
@@ -33,6 +33,7 @@ from turnwise.service.errors import (
     StoreUnavailable,
     TooManyUploads,
 )
+from turnwise.service.pools.encoding import EncodingProgress
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.fields import CandidateId
 from turnwise.service.wire.pools import (
@@ -42,6 +43,7 @@ from turnwise.service.wire.pools import (
     CandidatePage,
     CandidatesQuery,
     Edited,
+    FileEdited,
     LearnedList,
     LearnedQuery,
     PoolCandidate,
@@ -55,6 +57,7 @@ from turnwise.service.wire.pools import (
     Unlearned,
     UnlearnQuery,
     UploadedCandidate,
+    UploadQuery,
 )
 
 router = APIRouter(prefix="/pools", tags=["pools"], route_class=JsonRoute)
@@ -76,6 +79,8 @@ _UPLOAD: dict[str, Any] = {
                 "example": [_CANDIDATE],
             },
             NDJSON: {"schema": _SCHEMA},
+            "text/csv": {"schema": {"type": "string"}},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         },
     }
 }
@@ -207,7 +212,7 @@ async def list_candidates(
     "/{name}/candidates",
     operation_id="put_candidates",
     summary="Add or replace candidates",
-    response_model=Edited,
+    response_model=Edited | FileEdited,
     openapi_extra=_UPLOAD,
     dependencies=[Uploading],
     responses={
@@ -235,30 +240,27 @@ async def put_candidates(
     name: PoolName,
     request: Request,
     *,
-    examples: Annotated[
-        Literal["replace", "add"],
-        Query(
-            description="`add` adds the examples of each line to the candidate of its id, which "
-            "the pool must have, and changes nothing else of it."
-        ),
-    ] = "replace",
+    query: Annotated[UploadQuery, Query()],
     accept: Annotated[str, Header(description=f"`{NDJSON}` asks for lines of progress.")] = "",
 ) -> Response:
     """Takes a JSON array, or one line of JSON per candidate. Use lines for thousands of candidates.
 
-    The upload makes one new version of the pool, or changes nothing if it fails. It stops if the
-    client disconnects. With `Accept: application/x-ndjson` the answer is lines of progress. The
-    last line holds the result or the problem.
+    It also takes files of candidates, with `file` or a content type such as `text/csv`; the answer
+    then has `notes`. The upload makes one new version of the pool, or changes nothing if it fails.
+    It stops if the client disconnects. With `Accept: application/x-ndjson` the answer is lines of
+    progress. The last line holds the result or the problem.
     """
     await services.pools.info(namespace, name)  # fails before the body is read or the stream begins
-    candidates = await read_candidates(
-        request, services.settings, services.followed_pools.opener.memory
-    )
-    edit = services.pools.add_examples if examples == "add" else services.pools.upsert
+    memory = services.followed_pools.opener.memory
+    upload = await read_upload(request, query, services.settings, memory)
+    edit = services.pools.add_examples if query.examples == "add" else services.pools.upsert
+
+    async def put(progress: EncodingProgress | None = None) -> Edited:
+        return upload.describe(await edit(namespace, name, upload.candidates, progress))
+
     if NDJSON not in accept:
-        return answer(await edit(namespace, name, candidates, None))
-    lines = progress_lines(request, lambda progress: edit(namespace, name, candidates, progress))
-    return StreamingResponse(lines, headers=UNCACHED, media_type=NDJSON)
+        return answer(await put())
+    return StreamingResponse(progress_lines(request, put), headers=UNCACHED, media_type=NDJSON)
 
 
 @router.post(

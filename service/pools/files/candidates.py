@@ -31,7 +31,10 @@ def read_candidates(path: Path, most: int) -> list[Candidate]:
         NotEnoughMemory: The candidates do not fit into memory.
     """
     with open_binary(path) as file:
-        return read_open_file(file, str(path), most, Memory())
+        candidates, notes = read_open_file(file, str(path), most, Memory())
+    for note in notes:
+        _log.info("%s: %s", path, note)
+    return candidates
 
 
 def read_open_file(
@@ -40,8 +43,8 @@ def read_open_file(
     most: int,
     memory: Memory,
     reader: CandidateReader | None = None,
-) -> list[Candidate]:
-    """Return the candidates of an open file, which can seek.
+) -> tuple[list[Candidate], list[str]]:
+    """Return the candidates of an open file, which can seek, and what its users should know.
 
     Args:
         file: The file.
@@ -50,7 +53,9 @@ def read_open_file(
         memory: Admits what is read.
         reader: Knows the columns and the encoding; by default the usual ones.
 
-    Raises: as `read_candidates`.
+    Raises:
+        DataError: As `read_candidates`.
+        NotEnoughMemory: As `read_candidates`.
     """
     reader = reader or CandidateReader()
     with memory.admitted(0, f"reading {name}") as admission:
@@ -58,9 +63,8 @@ def read_open_file(
         rows = reader.merge(admission.count(limited, _measure))
     if len(rows) > most:
         raise rows[most].error(f"more candidates than the limit of {most}")
-    for note in reader.notes(sum(row.left_out for row in rows)):
-        _log.info("%s: %s", name, note)
-    return [Candidate.uploaded(row.candidate) for row in rows]
+    notes = reader.notes(sum(row.left_out for row in rows))
+    return [Candidate.uploaded(row.candidate) for row in rows], notes
 
 
 def check_limits(row: Row) -> Row:

@@ -1,6 +1,5 @@
 """The console in a real browser, by hand and keyboard, against the whole service."""
 
-import json
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -232,15 +231,16 @@ def test_goals_are_dragged_in_moved_by_keys_and_ordered(console: Console) -> Non
 
 
 def test_a_pool_is_uploaded_searched_and_deleted(console: Console, tmp_path: Path) -> None:
-    file = tmp_path / "greetings.jsonl"
+    file = tmp_path / "greetings.csv"
     texts = [f"Greeting number {number}" for number in range(60)]
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    file.write_text("\n".join(["Answer", *texts]))
     console.view("Pools")
     page = console.page
     page.get_by_placeholder("a new name").fill("greetings")
     page.get_by_label("File").set_input_files(file)
     page.get_by_role("button", name="Upload").click()
     expect(page.locator("#upload-words")).to_contain_text("Version 1: 60 new or changed")
+    expect(page.locator("#upload-words")).to_contain_text('text from "Answer"')
     expect(page.get_by_role("progressbar")).to_have_attribute("value", "1")
     row = page.get_by_role("row").filter(has_text="greetings")
     expect(row).to_contain_text("60")

@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import json
 import logging
 import threading
@@ -58,6 +59,45 @@ async def test_lines_may_be_cut_anywhere(client: httpx.AsyncClient, parts: Parts
     response = await client.put("/pools/p/candidates", content=bytewise(), headers=NDJSON)
     assert response.status_code == 200
     assert parts.calls[-1] == ("upsert", "default", "p", READ)
+
+
+@pytest.mark.parametrize(
+    ("query", "media", "content"),
+    [
+        ({"file": "a.jsonl"}, None, lines_of({"answer": "Good day.", "kind": "talk"})),
+        ({"file": "a.csv.gz"}, None, gzip.compress(b"answer;kind\nGood day.;talk\n")),
+        ({}, "text/csv; charset=utf-8", b"answer,kind\nGood day.,talk\n"),
+        (
+            {"file": "a.csv", "encoding": "utf-16-le", "text_column": "answer"},
+            "application/octet-stream",
+            "answer,kind\nGood day.,talk\n".encode("utf-16-le"),
+        ),
+    ],
+)
+async def test_a_file_is_read_as_the_command_reads_it(
+    client: httpx.AsyncClient,
+    parts: Parts,
+    query: dict[str, str],
+    media: str | None,
+    content: bytes,
+) -> None:
+    headers = {"Content-Type": media} if media else {}
+    response = await client.put(
+        "/pools/p/candidates", content=content, params=query, headers=headers
+    )
+    assert response.json()["notes"] == ['text from "answer", metadata from "kind"']
+    read = [Candidate.of("Good day.", metadata={"kind": "talk"})]
+    assert parts.calls[-1] == ("upsert", "default", "p", read)
+
+
+async def test_a_file_that_cannot_be_read_is_an_error_that_names_the_line(
+    client: httpx.AsyncClient, parts: Parts
+) -> None:
+    content = b"text,kind\nGood day.,talk\nBye.\n"
+    response = await client.put("/pools/p/candidates?file=a.csv", content=content)
+    assert response.status_code == 422
+    assert response.json()["detail"].startswith("body: a.csv, line 3: 1 cells")
+    assert "upsert" not in [call[0] for call in parts.calls]
 
 
 @pytest.mark.parametrize(

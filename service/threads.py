@@ -1,6 +1,6 @@
 """`FairThreads`: threads for the slow work of requests, at which the namespaces take turns.
 
-A namespace delays another one by the pieces of work that it has begun, however many it asks for.
+A namespace that asks for much delays the others only by the work that has begun.
 """
 
 import asyncio

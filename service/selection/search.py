@@ -75,31 +75,26 @@ class FusedSearch:
         """
         of_replies = await self.view.spread(self.query, self.where)
         of_examples = await self.view.example_spread(self.said, self.where)
+        pool = (of_replies, of_examples, self.utterances)
         depth = 2 * top_k
         while True:
             by_reply = await self.view.search(self.query, depth, self.where)
             by_example = await self.view.search_examples(self.said, depth, self.where)
             hits = await self._complete(by_reply, by_example)
-            replies = np.array([self.replies[hit.candidate.id] for hit in hits])
-            examples = np.array([self.examples[hit.candidate.id] for hit in hits])
-            fused = self.fusion.scores(replies, examples, of_replies, of_examples, self.utterances)
+            replies = np.array([self.reply_score(hit) for hit in hits])
+            examples = np.array([self.example_score(hit) for hit in hits])
+            fused = self.fusion.scores(replies, examples, *pool)
             order = np.argsort(-fused, kind="stable")[:top_k]
             if len(by_reply) < depth or len(hits) == 0:
                 break
-            last_example = by_example[-1].score if len(by_example) == depth else NO_EXAMPLE
-            bound = self.fusion.scores(
-                np.array([by_reply[-1].score]),
-                np.array([last_example]),
-                of_replies,
-                of_examples,
-                self.utterances,
-            )
+            last_reply = np.array([by_reply[-1].score])
+            is_full = len(by_example) == depth
+            last_example = np.array([by_example[-1].score if is_full else NO_EXAMPLE])
+            bound = self.fusion.scores(last_reply, last_example, *pool)
             if len(order) == top_k and fused[order[-1]] >= bound[0]:
                 break
             depth *= 2
-        matched = self.fusion.has_matched(
-            replies, examples, of_replies, of_examples, self.utterances
-        )
+        matched = self.fusion.has_matched(replies, examples, *pool)
         return [
             Hit(
                 hits[index].candidate,

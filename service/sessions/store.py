@@ -360,7 +360,7 @@ class SessionStore:
             return None if version is None else int(version)
 
     async def current_version(self) -> int:
-        """Return a version above those of all sessions so far and below later ones."""
+        """Return a version after those of all sessions so far, and before all later ones."""
         with redis_errors(self._metrics, "session_read"):
             return await read_clock(self._redis)
 

@@ -128,7 +128,7 @@ async def log_errors(work: Work, known: str = "") -> str:
 
     Args:
         work: The work.
-        known: The message of an error that is not logged, because it was a moment ago.
+        known: A message that was logged a moment ago, and is not logged again.
 
     Returns:
         The message of the error, empty if there was none.

@@ -2,7 +2,8 @@
 
 People find it easier to name the best and the worst of a few items than to rate each: every item
 is in several tuples, and its score is how often it was best, less how often it was worst.
-Krippendorff's alpha and the reliability by split halves measure the agreement.
+Krippendorff's alpha and the reliability by split halves measure the agreement. Alpha is over the
+answers to the two questions, as GiCCS counts it, or over the ratings of the items that follow.
 """
 
 from collections import Counter, defaultdict
@@ -21,6 +22,8 @@ from turnwise.models.evaluation.metrics import spearman
 Level = Literal["nominal", "ordinal"]
 
 SPLITS = 100
+STRONG = 0.8
+"""Share of annotators who agree strongly."""
 FEWEST_ITEMS = 5
 """Four items have only four tuples, not eight."""
 
@@ -160,6 +163,42 @@ def ratings_of(answers: Sequence[Answer]) -> Float64:
             rating = (item == answer.best) - (item == answer.worst)
             ratings[row[answer.annotator], column[answer.key, item]] = rating
     return ratings
+
+
+def choices_of(answers: Sequence[Answer]) -> Float64:
+    """Return answers (annotators, questions) as the index, 0 to 2, of the item that was chosen.
+
+    A tuple asks two questions, which item is best and which is worst. The index is that in the
+    sorted tuple; NaN for a question that an annotator was not asked.
+    """
+    annotators = sorted({answer.annotator for answer in answers})
+    tuples = sorted({answer.key for answer in answers})
+    row = {annotator: number for number, annotator in enumerate(annotators)}
+    column = {key: 2 * number for number, key in enumerate(tuples)}
+    choices = np.full((len(annotators), 2 * len(tuples)), np.nan)
+    for answer in answers:
+        for question, item in enumerate((answer.best, answer.worst)):
+            chosen = answer.key.index(item)
+            choices[row[answer.annotator], column[answer.key] + question] = chosen
+    return choices
+
+
+def strong_agreement(choices: Float64) -> float | None:
+    """Return the share of questions to which four fifths of the annotators chose one item.
+
+    With five annotators, as GiCCS has, these are four of them.
+
+    Args:
+        choices: (annotators, questions), as `choices_of` returns them.
+
+    Returns:
+        None if no question has two answers.
+    """
+    counts = (choices[:, :, None] == np.arange(3)).sum(axis=0)
+    counts = counts[counts.sum(axis=1) > 1]
+    if not len(counts):
+        return None
+    return float((counts.max(axis=1) >= STRONG * counts.sum(axis=1)).mean())
 
 
 def split_half_reliability(answers: Sequence[Answer], seed: int) -> float | None:

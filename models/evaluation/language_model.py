@@ -36,10 +36,22 @@ INSTRUCTION = "Let us talk as two people do, each in one or two short sentences 
 LIKELIHOOD_TOKENS = 4096
 """Tokens of the largest padded batch of likelihoods."""
 
+PromptStyle = Literal["rephrase", "list"]
+"""`rephrase` asks for the last turn in other words. `list` lists the choices, and asks for the one
+that is most similar to it, as GiCCS does."""
+
 # The texts before the dialogue, and between it and the answer.
 _PROMPTS: dict[Language, tuple[str, str]] = {
     "en": ("Two people are talking.\n", "In other words, {speaker} says:"),
     "de": ("Zwei Personen unterhalten sich.\n", "Mit anderen Worten sagt {speaker}:"),
+}
+# The texts before and after the listed choices.
+_QUESTIONS: dict[Language, tuple[str, str]] = {
+    "en": (
+        "Which sentence is most similar to the last one of {speaker}?\n",
+        "The most similar is:",
+    ),
+    "de": ("Welcher Satz ist dem letzten von {speaker} am ähnlichsten?\n", "Am ähnlichsten ist:"),
 }
 
 
@@ -215,14 +227,24 @@ class LanguageModel:
         return likelihoods
 
 
-def prompt(said: Context, language: Language, *, with_context: bool = True) -> str:
-    """Return a prompt that a language model continues with the text in other words."""
+def prompt(
+    said: Context, language: Language, *, with_context: bool = True, choices: Sequence[str] = ()
+) -> str:
+    """Return a prompt that a language model continues with the text in other words.
+
+    With choices, it lists these, and is continued with the one that is most similar to the text.
+    """
     opening, closing = _PROMPTS[language]
     turns = [*(said.utterances if with_context else ()), said.target]
     distinct = dict.fromkeys(turn.speaker for turn in turns)
     names = {speaker: chr(ord("A") + index) for index, speaker in enumerate(distinct)}
     lines = "".join(f"{names[turn.speaker]}: {turn.text}\n" for turn in turns)
-    return opening + lines + closing.format(speaker=names[said.target.speaker])
+    speaker = names[said.target.speaker]
+    if choices:
+        question, closing = _QUESTIONS[language]
+        lines += question.format(speaker=speaker)
+        lines += "".join(f"- {choice}\n" for choice in choices)
+    return opening + lines + closing.format(speaker=speaker)
 
 
 def _common_length(first: Sequence[int], second: Sequence[int]) -> int:

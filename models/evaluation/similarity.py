@@ -19,7 +19,12 @@ from turnwise.models.data import Record, Utterance, read_records
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import plain_words
-from turnwise.models.evaluation.language_model import Language, LanguageModel, prompt
+from turnwise.models.evaluation.language_model import (
+    Language,
+    LanguageModel,
+    PromptStyle,
+    prompt,
+)
 from turnwise.models.evaluation.metrics import (
     FEWEST_PAIRS,
     Indices,
@@ -28,7 +33,6 @@ from turnwise.models.evaluation.metrics import (
     Scores,
     pearson,
     ranks_of,
-    spans,
     spearman,
 )
 from turnwise.models.evaluation.report import Row
@@ -200,25 +204,36 @@ def evaluate_choices(models: Models, questions: Sequence[Question]) -> Iterator[
 
 
 def evaluate_language_models(
-    models: Mapping[str, LanguageModel], questions: Sequence[Question], language: Language
+    models: Mapping[str, LanguageModel],
+    questions: Sequence[Question],
+    language: Language,
+    style: PromptStyle = "rephrase",
 ) -> Iterator[Row]:
-    """Evaluate language models: the choice that goes best after the dialogue "in other words".
+    """Evaluate language models: the choice that goes best after the prompt.
 
     Args:
         models: By their names in the table.
         questions: At least one.
         language: Language of the prompt.
+        style: The prompt.
 
     Yields:
         Rows as above, with and without the context, by the log-likelihood of the whole choice,
         which prefers short ones, and by the mean log-likelihood of its tokens.
     """
     data = comparisons(questions)
+
+    def listed(question: Question) -> Sequence[str]:
+        return question.candidates if style == "list" else ()
+
     for label, model in models.items():
-        prompts = [prompt(item, language) for item in data.said]
+        prompts = [prompt(q.said, language, choices=listed(q)) for q in questions]
         model.warn_of_long(prompts, [question.where for question in questions])
         for with_context in (False, True):
-            prompts = [prompt(item, language, with_context=with_context) for item in data.said]
+            prompts = [
+                prompt(q.said, language, with_context=with_context, choices=listed(q))
+                for q in questions
+            ]
             of = "with context" if with_context else "alone"
             for system in language_model_systems(model, prompts, data):
                 named = replace(system, name=f"{label} · {of}, {system.name}")
@@ -468,7 +483,8 @@ def _outcomes(right: Float64) -> Outcomes:
 
 
 def _groups(examples: Sequence[Pair | Question]) -> dict[str, Mask]:
-    """Return which (n,) examples belong to each domain and each span of context lengths."""
+    """Return which (n,) examples belong to each domain, and have each number of turns before."""
     domains = np.array([example.domain for example in examples])
     groups = {f"domain={name}": domains == name for name in sorted(set(domains.tolist())) if name}
-    return groups | spans(np.array([len(example.said.utterances) for example in examples]))
+    lengths = np.array([len(example.said.utterances) for example in examples])
+    return groups | {f"turns={number}": lengths == number for number in np.unique(lengths)}

@@ -340,6 +340,13 @@ def measure_choices(
         ),
     ] = None,
     language: Annotated[Literal["en", "de"], typer.Option(help="Language of the prompts.")] = "en",
+    prompt: Annotated[
+        Literal["rephrase", "list"],
+        typer.Option(
+            help="Ask a language model for the turn in other words, or list the choices and ask "
+            "for the most similar one, as GiCCS does."
+        ),
+    ] = "rephrase",
     base: Base = BASE,
     out: Out = None,
     precision: Arithmetic = "float32",
@@ -353,6 +360,7 @@ def measure_choices(
         language_model or [],
         Compared(model, base, precision),
         language=language,
+        style=prompt,
         out=out,
         limit=limit,
     )

@@ -45,10 +45,13 @@ def scores(
     scored = task.score_items(read)
     write_jsonl(out, ({"id": item, "score": score} for item, score in scored.items()))
     ratings = task.ratings_of(read)
+    choices = task.choices_of(read)
     half = task.split_half_reliability(read, seed)
     for name, value in (
-        ("Krippendorff's alpha, ordinal", task.krippendorff_alpha(ratings, "ordinal")),
-        ("Krippendorff's alpha, nominal", task.krippendorff_alpha(ratings, "nominal")),
+        ("Krippendorff's alpha of answers", task.krippendorff_alpha(choices, "nominal")),
+        ("questions with four fifths for one item", task.strong_agreement(choices)),
+        ("Krippendorff's alpha of ratings, ordinal", task.krippendorff_alpha(ratings, "ordinal")),
+        ("Krippendorff's alpha of ratings, nominal", task.krippendorff_alpha(ratings, "nominal")),
         (f"split-half reliability, {task.SPLITS} splits", half),
         ("the same, Spearman-Brown", None if half is None else task.spearman_brown(half)),
     ):

@@ -40,6 +40,7 @@ def measure_choices(
     compared: Compared,
     *,
     language: Literal["en", "de"],
+    style: Literal["rephrase", "list"],
     out: Path | None,
     limit: int | None,
 ) -> None:
@@ -50,6 +51,6 @@ def measure_choices(
     warn_of_truncation(models, texts_of_examples(questions))
     rows = chain(
         evaluate_choices(models, questions),
-        evaluate_language_models(asked, questions, language),
+        evaluate_language_models(asked, questions, language, style),
     )
     report("multiple-choice", data, list(rows), out)

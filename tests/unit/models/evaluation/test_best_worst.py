@@ -11,6 +11,7 @@ from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.best_worst import (
     Answer,
     Level,
+    choices_of,
     krippendorff_alpha,
     make_tuples,
     ratings_of,
@@ -19,6 +20,7 @@ from turnwise.models.evaluation.best_worst import (
     score_items,
     spearman_brown,
     split_half_reliability,
+    strong_agreement,
 )
 
 ANSWER = {"items": ["x", "y", "z"], "best": "y", "worst": "z", "annotator": "p"}
@@ -150,6 +152,29 @@ def test_an_annotator_who_saw_a_tuple_not_has_no_rating_of_it() -> None:
     answers = [Answer(("a", "b", "c"), "a", "c", "p"), Answer(("a", "b", "d"), "a", "d", "q")]
     ratings = ratings_of(answers)
     assert np.isnan(ratings).sum(axis=1).tolist() == [3, 3]
+
+
+def test_alpha_of_answers_is_that_of_an_independent_library() -> None:
+    answers = answered(4, annotators=5)
+    keys = sorted({answer.key for answer in answers})
+    given = {(a.annotator, a.key): (a.best, a.worst) for a in answers}
+    naive = [
+        [key.index(given[name, key][question]) for key in keys for question in (0, 1)]
+        for name in sorted({answer.annotator for answer in answers})
+    ]
+    wanted = krippendorff.alpha(reliability_data=naive, level_of_measurement="nominal")
+    assert krippendorff_alpha(choices_of(answers), "nominal") == pytest.approx(wanted)
+
+
+def test_agreement_is_strong_where_four_of_five_choose_one_item() -> None:
+    four = [Answer(("a", "b", "c"), "a", "c", name) for name in "pqrs"]
+    fifth = Answer(("c", "a", "b"), "a", "b", "t")
+    three = [Answer(("a", "b", "d"), "a", "d", name) for name in "pqr"]
+    two = [Answer(("a", "b", "d"), "a", "b", name) for name in "st"]
+    alone = Answer(("a", "b", "e"), "a", "e", "p")
+    # Best: all five twice. Worst: four of five, and three of five.
+    assert strong_agreement(choices_of([*four, fifth, *three, *two, alone])) == 3 / 4
+    assert strong_agreement(choices_of([alone])) is None
 
 
 def test_halves_agree_where_annotators_do() -> None:

@@ -183,3 +183,15 @@ def test_a_prompt_tells_the_dialogue_in_the_language() -> None:
     assert prompt(SAID, "de").split("\n") == [opening, *dialogue, closing]
     alone = prompt(SAID, "de", with_context=False)
     assert alone.split("\n") == [opening, "A: thank you", closing]
+
+
+def test_a_prompt_lists_the_choices_and_asks_for_the_most_similar() -> None:
+    listed = prompt(SAID, "en", with_context=False, choices=("thanks", "{no}"))
+    assert listed.split("\n") == [
+        "Two people are talking.",
+        "A: thank you",
+        "Which sentence is most similar to the last one of A?",
+        "- thanks",
+        "- {no}",
+        "The most similar is:",
+    ]

@@ -149,6 +149,10 @@ class Objectives(Section):
     """Softmax over three classes of premise and hypothesis."""
     distil: NonNegativeFloat = 0.0
     """Distance to the vectors and the scores of a teacher, in the roles of the step's texts."""
+    similarity: NonNegativeFloat = 0.0
+    """Divergence from another encoder's similarities of utterances, for examples."""
+    minimal_pairs: NonNegativeFloat = 0.0
+    """Logistic, on which of two replies fits a context, such as one that ends with "no"."""
     window: int = Field(default=5, ge=2)
     """Utterances that a curved objective looks at together, the target included (w of C3L)."""
     curved: bool = True
@@ -186,6 +190,33 @@ class Nli(Section):
     """Premise-hypothesis pairs in a step."""
 
 
+class UtteranceCorpus(CorpusSource):
+    """A corpus of which single utterances are read."""
+
+    utterances: PositiveInt = 1000
+    """Utterances that are drawn."""
+    speaker: NonEmpty | None = None
+    """Who says them; anybody if left out."""
+
+
+class Similar(Section):
+    """Utterances whose similarities another encoder teaches, for the objective `similarity`."""
+
+    teacher: NonEmpty
+    """The other encoder: a folder or a hub name. It may have other dimensions."""
+    data: tuple[UtteranceCorpus, ...] = Field(min_length=1)
+    utterances: int = Field(default=48, ge=3)
+    """Utterances in a step."""
+
+
+class PairsInStep(Section):
+    """Minimal pairs, such as of yes and no, for the objective `minimal_pairs`."""
+
+    paths: tuple[NonEmpty, ...] = Field(min_length=1)
+    pairs: PositiveInt = 8
+    """Pairs in a step."""
+
+
 class EncoderConfig(RunConfig):
     """A run, or one stage of a run, of an encoder."""
 
@@ -202,12 +233,17 @@ class EncoderConfig(RunConfig):
     teacher: NonEmpty | None = None
     """The encoder whose vectors `distil` teaches: a folder, a hub name, or `base`, the model that
     this stage starts from."""
+    similar: Similar | None = None
+    minimal_pairs: PairsInStep | None = None
     objectives: Objectives
     optimiser: Optimiser = Optimiser()
     batch_windows: int = Field(default=64, ge=2)
     """Windows in a step."""
     spaced: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of batches that are rewritten in the spaced style of tokenised corpora."""
+    noise: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the utterances that are read as speech recognition or fast typists write them.
+    Candidates and what a teacher reads stay as they are."""
     turns: int = Field(default=11, ge=2)
     """Longest window that is encoded at once: a context of 10 and its answer."""
     precision: TrainingPrecision = Field(default_factory=native_precision)
@@ -237,7 +273,14 @@ class EncoderConfig(RunConfig):
         ordered = weigh.order or weigh.reach or (weigh.ccl and weigh.directional)
         if self.base.endswith(".toml"):
             yield "base: cannot be a configuration; make both of them a [[stage]] of one file"
-        if not (curved or weigh.running_query or weigh.nli or weigh.distil):
+        others = (
+            weigh.running_query,
+            weigh.nli,
+            weigh.distil,
+            weigh.similarity,
+            weigh.minimal_pairs,
+        )
+        if not (curved or any(others)):
             yield "objectives: none of them has a weight"
         if self.kind is EncoderKind.SINGLE and ordered:
             yield "kind: these objectives teach an order, which a single encoder cannot learn"
@@ -252,14 +295,27 @@ class EncoderConfig(RunConfig):
             yield "objectives.query_rows: has the same number twice"
         if self.layers == 0 and self.kind is not EncoderKind.HEADS:
             yield f"layers: with 0 only heads learn, and a {self.kind} encoder has none"
-        if weigh.nli and self.nli is None:
-            yield "nli: the objective has a weight, but the table [nli] is missing"
         if weigh.distil and self.teacher is None:
             yield "teacher: is missing, but objectives.distil has a weight"
         if self.teacher and not weigh.distil:
             yield "teacher: only objectives.distil uses it, which has no weight"
-        if self.nli and not weigh.nli:
-            yield "objectives.nli: has no weight, so that the table [nli] has no effect"
+        yield from self._find_lonely_tables()
+        if self.noise and self.kind is EncoderKind.SINGLE:
+            yield "noise: a single encoder reads candidates as it reads utterances"
+
+    def _find_lonely_tables(self) -> Iterator[str]:
+        """Yield objectives without their table, and tables without their objective."""
+        weigh = self.objectives
+        for table, given, objective, weight in (
+            ("nli", self.nli, "nli", weigh.nli),
+            ("similar", self.similar, "similarity", weigh.similarity),
+            ("minimal_pairs", self.minimal_pairs, "minimal_pairs", weigh.minimal_pairs),
+        ):
+            if weight and not given:
+                yield f"{table}: the objective has a weight, but the table [{table}] is missing"
+            if given and not weight:
+                what = f"has no weight, so that the table [{table}] has no effect"
+                yield f"objectives.{objective}: {what}"
 
 
 class PairwiseOptimiser(Section):

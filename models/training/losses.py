@@ -12,6 +12,8 @@ All share the vectors of a step, in which each text is encoded once.
 | `contrastive_loss` | contexts, responses | DSE-P; `running_query_loss` |
 | `supposed_loss` | [B2] of utterances, exact and as heads estimate it | ours |
 | `distillation_loss` | texts as [AFTER] and in a context role, a teacher's vectors of them | ours |
+| `similarity_loss` | utterances as examples, another encoder's vectors of them | ours |
+| `minimal_pairs_loss` | running queries of pairs of contexts, a reply to each | ours |
 | `NliHead` | premises, hypotheses, labels | Sentence-BERT |
 
 The vectors of a step are laid out by window and turn, as in `windows.WindowBatch`: `first`,
@@ -57,6 +59,12 @@ SCORE_SCALE = 20.0
 """Inverse temperature of the scores that a teacher's scores are compared with."""
 SCORE_SHARE = 0.2
 """Weight of the divergence of scores, relative to the distance of vectors."""
+PAIR_SCALE = 20.0
+"""Inverse temperature of the replies to minimal pairs."""
+PAIR_MARGIN = 1.0
+"""Scaled margin by which the right reply of a minimal pair is to win."""
+ALL_REPLIES = 0.25
+"""Weight of the softmax over the replies of all minimal pairs, relative to that of each pair."""
 ORDER_SCALE = 10.0
 """Inverse temperature of the order of utterances: a margin of 0.1 makes it e times as likely."""
 
@@ -356,6 +364,46 @@ def distillation_loss(vectors: tuple[Tensor, Tensor], taught: tuple[Tensor, Tens
         total = functional.kl_div(ours, theirs, log_target=True, reduction="sum")
         divergence = divergence + total / scores.shape[1 - dim] / 2
     return distance + SCORE_SHARE * divergence
+
+
+def similarity_loss(vectors: Tensor, taught: Tensor, scale: Tensor) -> Tensor:
+    """Return how far the similarities of n utterances are from those that a teacher has.
+
+    Each utterance ranks all others by cosine. The loss is the mean KL divergence of its softmax
+    from the teacher's, so that utterances that mean the same are near each other, as examples
+    must be. The dimension of the teacher may be another.
+
+    Args:
+        vectors: (n, d) unit rows, n ≥ 3.
+        taught: (n, t) the teacher's.
+        scale: Inverse temperature of `vectors`, a scalar; that of the teacher is `SCORE_SCALE`.
+    """
+    itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
+
+    def similarities(unit: Tensor, scale: Tensor | float) -> Tensor:
+        return (scale * unit @ unit.T).masked_fill(itself, NO_RIVAL).log_softmax(1)
+
+    ours = similarities(vectors, scale)
+    theirs = similarities(taught, SCORE_SCALE)
+    return functional.kl_div(ours, theirs, log_target=True, reduction="batchmean")
+
+
+def minimal_pairs_loss(vectors: Vectors, queries: Tensor) -> Tensor:
+    """Return the loss of contexts that differ in one thing, and of the reply to each.
+
+    It is the logistic loss of the margin by which the right reply beats the one of the other
+    context, plus a share of the softmax over the replies of all pairs.
+
+    Args:
+        vectors: Of 2 n windows: each ends with its reply, and 2 i and 2 i + 1 are a pair.
+        queries: (2 n, T, d) unit running queries.
+    """
+    own = torch.arange(len(queries), device=queries.device)
+    last = vectors.spoken.sum(1) - 1
+    logits = PAIR_SCALE * queries[own, last] @ vectors.after[own, last].T
+    behind = logits[own, own ^ 1] - logits[own, own]
+    among_all = functional.cross_entropy(logits, own)
+    return functional.softplus(PAIR_MARGIN + behind).mean() + ALL_REPLIES * among_all
 
 
 def _scores_of(after: Tensor, context: Tensor) -> Tensor:

@@ -19,7 +19,16 @@ from torch import Tensor
 
 from turnwise.models.data import Dialogue, Preferred, Utterance
 from turnwise.models.detokenise import tokenise
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefixed, relation_to
+from turnwise.models.roles import (
+    EncoderKind,
+    Relation,
+    Role,
+    RoleText,
+    break_up_tokens,
+    prefixed,
+    relation_to,
+)
+from turnwise.models.training.noise import noisy
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -71,6 +80,21 @@ class WindowBatch:
     dialogue: Int64
     passed_over: Int64
     preferred: Int64
+
+    @property
+    def in_context(self) -> Int64:
+        """Indices in `texts` of the utterances as a context has them, each once."""
+        return np.union1d(self.first[self.spoken], self.second[self.spoken])
+
+    def noisy_texts(self, share: float, rng: np.random.Generator) -> list[str]:
+        """Return `texts`, in which a share of those of contexts has noise; targets stay clean."""
+        texts = list(self.texts)
+        for index in self.in_context:
+            if rng.random() < share:
+                clean = break_up_tokens(self.without_prefix[index])
+                noise = break_up_tokens(noisy(self.without_prefix[index], rng))
+                texts[index] = texts[index].removesuffix(clean) + noise
+        return texts
 
 
 def windows_of(dialogue: Dialogue) -> Iterator[Window]:

@@ -11,6 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import eight_bits
 from turnwise.models.encoder.head_arrays import HEADS
 from turnwise.models.encoder.heads import RoleHeads
@@ -26,6 +27,8 @@ from turnwise.models.encoder.torch import (
 )
 from turnwise.models.errors import DataError, ModelError
 from turnwise.models.evaluation.metrics import Metrics
+from turnwise.models.evaluation.minimal_pairs import read_minimal_pairs
+from turnwise.models.evaluation.split import next_speaker
 from turnwise.models.roles import (
     EncoderKind,
     Relation,
@@ -50,6 +53,8 @@ from turnwise.models.training.corpora import (
     validation_utterances,
     warn_of_cut_texts,
 )
+from turnwise.models.training.noise import noisy
+from turnwise.models.training.similar import SimilarUtterances
 from turnwise.models.training.trainer import warm_up_and_decay
 from turnwise.models.training.validation import encoder_validator
 from turnwise.models.training.windows import (
@@ -61,6 +66,9 @@ from turnwise.models.training.windows import (
     spaced,
     triple_examples,
 )
+
+Task = tuple[list[str], Callable[[Tensor], Iterator[tuple[str, Tensor]]]]
+"""Texts that a step encodes, and a function from their vectors to the parts of the loss."""
 
 START_TEXTS = 8000
 """Texts from which new heads start."""
@@ -90,6 +98,8 @@ class EncoderLearner(nn.Module):
         self._validate = encoder_validator(config, find)
         torch.manual_seed(config.seed)
         self.corpora, self._nli = read_data(config, find)
+        self._similar = read_similar(config, find)
+        self._pairs = read_minimal_windows(config, find)
         self.counts = [len(windows) for windows, _ in self.corpora] + [len(self._nli)]
         self.encoder = load_base(config)
         self.heads = make_heads(config, self.encoder)
@@ -102,6 +112,9 @@ class EncoderLearner(nn.Module):
         self._base = deepcopy(_parameters(self.encoder, self.heads)) if config.keep_base else []
         self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
         self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
+        self.similarity_log_scale = (
+            nn.Parameter(torch.tensor(LOG_SCALE)) if config.objectives.similarity else None
+        )
         dimension = dimension_of(self.encoder) if config.objectives.nli else 0
         self.nli_head = losses.NliHead(dimension) if dimension else None
         self.to(self.encoder.device)
@@ -151,26 +164,81 @@ class EncoderLearner(nn.Module):
         Heads give every utterance all roles at once, so both sides of a window are trained.
         """
         self._bound_scales()
+        tasks = [self._windows(batch, rng), *self._other_tasks(rng)]
+        counts = [len(texts) for texts, _ in tasks]
+        precision = getattr(torch, self.config.precision)
+        texts = [text for texts, _ in tasks for text in texts]
+        encoded = encode_texts(self.encoder, texts, precision).split(counts)
+        parts: dict[str, Tensor] = {}
+        for (_, losses_of), vectors in zip(tasks, encoded, strict=True):
+            parts |= losses_of(vectors)
+        return parts, len(texts)
+
+    def _windows(self, batch: list[Window], rng: np.random.Generator) -> Task:
+        """Return the task of the dialogues."""
         windows = [crop(window, self.config.turns, rng) for window in batch]
         if self.heads:
             windows = [side for window in windows for side in window.both_sides()]
         laid_out = collate(windows, self.config.kind)
-        pairs = self._draw_nli(rng)
-        texts = laid_out.texts + [t for pair in pairs for t in (pair.premise, pair.hypothesis)]
-        encoded = encode_texts(self.encoder, texts, getattr(torch, self.config.precision))
-        vectors = losses.Vectors.of(encoded, laid_out, self.heads)
-        parts = dict(self._parts(vectors, laid_out, rng))
-        if self.heads:
-            parts["supposed"] = losses.supposed_loss(vectors)
-        if self._teacher:
-            distilled = self._distil(self._teacher, laid_out, encoded[: len(laid_out.texts)], rng)
-            parts["distil"] = self.config.objectives.distil * distilled
-        if self.nli_head is not None:
-            sentences = encoded[len(laid_out.texts) :]
-            labels = torch.tensor([pair.label for pair in pairs], device=encoded.device)
-            nli = self.nli_head(sentences[::2], sentences[1::2], labels)
-            parts["nli"] = self.config.objectives.nli * nli
-        return parts, len(texts)
+
+        def losses_of(encoded: Tensor) -> Iterator[tuple[str, Tensor]]:
+            vectors = losses.Vectors.of(encoded, laid_out, self.heads)
+            yield from self._parts(vectors, laid_out, rng)
+            if self.heads:
+                yield "supposed", losses.supposed_loss(vectors)
+            if self._teacher:
+                distilled = self._distil(self._teacher, laid_out, encoded, rng)
+                yield "distil", self.config.objectives.distil * distilled
+
+        return laid_out.noisy_texts(self.config.noise, rng), losses_of
+
+    def _other_tasks(self, rng: np.random.Generator) -> Iterator[Task]:
+        """Yield the tasks of texts that are no dialogues, as far as the run has them."""
+        if self.config.nli and self.nli_head is not None:
+            yield self._entailment(self.config.nli.pairs, self.nli_head, rng)
+        if self._similar is not None and self.similarity_log_scale is not None:
+            yield self._similarity(self._similar, self.similarity_log_scale, rng)
+        if self.config.minimal_pairs:
+            yield self._minimal_pairs(self.config.minimal_pairs.pairs, rng)
+
+    def _entailment(self, number: int, head: losses.NliHead, rng: np.random.Generator) -> Task:
+        pairs = [self._nli[index] for index in rng.integers(len(self._nli), size=number)]
+        labels = torch.tensor([pair.label for pair in pairs], device=self.encoder.device)
+
+        def losses_of(encoded: Tensor) -> Iterator[tuple[str, Tensor]]:
+            loss = head(encoded[::2], encoded[1::2], labels)
+            yield "nli", self.config.objectives.nli * loss
+
+        return [text for pair in pairs for text in (pair.premise, pair.hypothesis)], losses_of
+
+    def _similarity(
+        self, similar: SimilarUtterances, log_scale: Tensor, rng: np.random.Generator
+    ) -> Task:
+        """Return the task of utterances that are compared as examples are."""
+        texts, taught = similar.draw(rng)
+        noise = self.config.noise
+        said = [noisy(text, rng) if rng.random() < noise else text for text in texts]
+
+        def losses_of(encoded: Tensor) -> Iterator[tuple[str, Tensor]]:
+            theirs = torch.from_numpy(taught).to(encoded)
+            loss = losses.similarity_loss(encoded, theirs, log_scale.exp())
+            yield "similarity", self.config.objectives.similarity * loss
+
+        return [prefixed(self.config.kind, said_by_other(text)) for text in said], losses_of
+
+    def _minimal_pairs(self, number: int, rng: np.random.Generator) -> Task:
+        """Return the task of minimal pairs, by the running query that the card will recommend."""
+        drawn = rng.integers(len(self._pairs), size=number)
+        laid_out = collate([w for i in drawn for w in self._pairs[i]], self.config.kind)
+
+        def losses_of(encoded: Tensor) -> Iterator[tuple[str, Tensor]]:
+            vectors = losses.Vectors.of(encoded, laid_out, self.heads)
+            rows = self.config.aggregation.summed
+            queries = losses.running_queries(vectors, rows, paired=self.config.kind.paired)
+            loss = losses.minimal_pairs_loss(vectors, queries)
+            yield "minimal_pairs", self.config.objectives.minimal_pairs * loss
+
+        return laid_out.noisy_texts(self.config.noise, rng), losses_of
 
     def _parts(
         self, vectors: losses.Vectors, batch: WindowBatch, rng: np.random.Generator
@@ -253,7 +321,7 @@ class EncoderLearner(nn.Module):
         """
         as_after = np.union1d(batch.after[batch.target], batch.passed_over)
         # A single encoder reads a text alike in both roles, so that one text may be in both.
-        in_context = np.union1d(batch.first[batch.spoken], batch.second[batch.spoken])
+        in_context = batch.in_context
         after = encoded[as_after]
         context = encoded[in_context]
         if self.heads is None:
@@ -274,12 +342,6 @@ class EncoderLearner(nn.Module):
             (after, self.heads(context, items)),
             (taught[: len(candidates)], taught[len(candidates) :]),
         )
-
-    def _draw_nli(self, rng: np.random.Generator) -> list[NliPair]:
-        """Draw the NLI pairs of a step."""
-        if not self.config.nli:
-            return []
-        return [self._nli[p] for p in rng.integers(len(self._nli), size=self.config.nli.pairs)]
 
     def _bound_scales(self) -> None:
         """Keep the temperatures where InfoNCE is stable."""
@@ -344,6 +406,38 @@ def read_data(config: EncoderConfig, find: Find) -> tuple[Corpora[Window], Seque
         raise DataError("has only one dialogue; training needs others to compare it with", file)
     nli = [pair for path in config.nli.paths for pair in read_nli(find(path))] if config.nli else []
     return corpora, nli
+
+
+def read_similar(config: EncoderConfig, find: Find) -> SimilarUtterances | None:
+    """Return the utterances of the objective `similarity`, if the run has it.
+
+    Raises:
+        DataError: A corpus is missing or malformed.
+        ModelError: The teacher cannot be loaded.
+    """
+    if not config.similar:
+        return None
+    return SimilarUtterances.read(config.similar, find, config.seed)
+
+
+def read_minimal_windows(config: EncoderConfig, find: Find) -> list[list[Window]]:
+    """Return two windows for each minimal pair of a run, each of which ends with its reply.
+
+    Raises:
+        DataError: A file is missing or malformed.
+    """
+    if not config.minimal_pairs:
+        return []
+    read = read_minimal_pairs([find(path) for path in config.minimal_pairs.paths])
+    return [
+        [_window_of(*side) for side in zip(pair.contexts, pair.replies, strict=True)]
+        for pair in read
+    ]
+
+
+def _window_of(context: tuple[Utterance, ...], reply: str) -> Window:
+    said = (*context, Utterance(next_speaker(context), reply))
+    return Window(Dialogue("", said), said, said[-1].speaker)
 
 
 def make_heads(config: EncoderConfig, encoder: SentenceTransformer) -> RoleHeads | None:

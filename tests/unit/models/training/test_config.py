@@ -87,6 +87,13 @@ FIELDS = [
 ]
 CONTRADICTIONS = [
     (of(GOOD, C3L, "nli = 1.0"), r"table \[nli\] is missing"),
+    (of(GOOD, C3L, "similarity = 1.0"), r"table \[similar\] is missing"),
+    (of(GOOD, C3L, "minimal_pairs = 1.0"), r"table \[minimal_pairs\] is missing"),
+    (
+        of(GOOD, C3L, f'{C3L}\n[minimal_pairs]\npaths = ["b.jsonl"]'),
+        "objectives.minimal_pairs: has no weight",
+    ),
+    (of(GOOD, KIND, 'kind = "single"\nnoise = 0.5'), "noise: a single encoder"),
     (of(GOOD, C3L, f"{C3L}\nquery_rows = [0, 2, 0]"), "query_rows: has the same number"),
     (of(GOOD, C3L, f'{C3L}\n[nli]\npaths = ["b.jsonl"]'), "objectives.nli: has no weight"),
     (of(GOOD, C3L, "c3l = 0.0"), "none of them"),

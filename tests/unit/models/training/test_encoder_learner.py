@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -183,6 +184,33 @@ def test_an_encoder_becomes_none_that_knows_less(
     base = tiny_encoder_folder(EncoderKind.HEADS)
     with pytest.raises(ModelError, match=f"base '{base}' is a heads encoder"):
         learner_of(encoder_config, base=str(base))
+
+
+def test_heads_learn_from_minimal_pairs_and_similarities(
+    tiny_encoder_folder: Folder, encoder_config: EncoderConfig, tmp_path: Path
+) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    said = {"speaker": "bot", "text": "words 1"}
+    pair = {"kind": "k", "context": [said], "answers": ["turn", "of"], "replies": ["1", "2"]}
+    pairs.write_text(json.dumps(pair))
+    corpus = encoder_config.data[0].path
+    config = changed(
+        without_nli(encoder_config),
+        kind=EncoderKind.HEADS,
+        noise=0.5,
+        similar={
+            "teacher": str(tiny_encoder_folder(EncoderKind.SINGLE)),
+            "data": [{"path": corpus}],
+            "utterances": 8,
+        },
+        minimal_pairs={"paths": [str(pairs)], "pairs": 2},
+        objectives={"similarity": 1.0, "minimal_pairs": 1.0},
+    )
+    learner = learner_of(config)
+    step = learner.batches(0)[0]
+    optimiser = learner.optimiser()
+    losses = [step_loss(learner, step, optimiser) for _ in range(8)]
+    assert losses[-1] < 0.9 * losses[0]
 
 
 def test_heads_learn_every_role_from_a_teacher(

@@ -307,3 +307,38 @@ def test_distillation_compares_vectors_and_scores() -> None:
     wanted = distances.mean() + losses.SCORE_SHARE * np.mean(divergences)
     assert losses.distillation_loss(ours, theirs).item() == pytest.approx(wanted, rel=1e-5)
     assert losses.distillation_loss(theirs, theirs).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_similarities_are_compared_with_those_of_a_teacher_of_another_size() -> None:
+    generator = torch.Generator().manual_seed(0)
+    unit_rows = torch.nn.functional.normalize
+    vectors = unit_rows(torch.randn(6, 7, generator=generator), dim=-1)
+    taught = unit_rows(torch.randn(6, 4, generator=generator), dim=-1)
+    divergences = []
+    for row in range(6):
+        others = [other for other in range(6) if other != row]
+        ours = softmax(9.0 * double(vectors)[others] @ double(vectors)[row])
+        theirs = softmax(20.0 * double(taught)[others] @ double(taught)[row])
+        divergences.append(entropy(theirs, ours))
+    loss = losses.similarity_loss(vectors, taught, torch.tensor(9.0))
+    assert loss.item() == pytest.approx(np.mean(divergences), rel=1e-5)
+    same = losses.similarity_loss(vectors, vectors, torch.tensor(losses.SCORE_SCALE))
+    assert same.item() == pytest.approx(0, abs=1e-6)
+
+
+def test_the_right_reply_of_a_minimal_pair_is_to_beat_the_other_one() -> None:
+    batch = collate(
+        [dialogue(n, topic) for n, topic in ((2, "lake"), (2, "tram"), (6, "oven"), (4, "moon"))],
+        EncoderKind.TRIPLE,
+    )
+    vectors = vectors_of(batch)
+    queries = losses.running_queries(vectors, 1, paired=True)
+    last = [1, 1, 5, 3]
+    asked = [double(queries[w, t]) for w, t in enumerate(last)]
+    replies = [double(vectors.after[w, t]) for w, t in enumerate(last)]
+    logits = np.array([[20.0 * query @ reply for reply in replies] for query in asked])
+    margins = [logits[w, w] - logits[w, other] for w, other in enumerate((1, 0, 3, 2))]
+    lost = np.mean([log(1 + exp(1.0 - margin)) for margin in margins])
+    among_all = np.mean([-log(softmax(row)[w]) for w, row in enumerate(logits)])
+    wanted = lost + losses.ALL_REPLIES * among_all
+    assert losses.minimal_pairs_loss(vectors, queries).item() == pytest.approx(wanted, rel=1e-5)

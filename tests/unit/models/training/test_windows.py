@@ -63,6 +63,18 @@ def test_a_window_ends_one_turn_before_its_length_is_reached_or_later() -> None:
     assert (first.responder, ends) == ("B", {3, 5, 7})
 
 
+def test_noise_is_in_contexts_alone() -> None:
+    said = tuple(Utterance("AB"[turn % 2], f"what is number {turn} [E]?") for turn in range(6))
+    batch = collate(list(windows_of(Dialogue("d", said))), EncoderKind.HEADS)
+    texts = batch.noisy_texts(1.0, rng())
+    changed = {index for index, text in enumerate(texts) if text != batch.texts[index]}
+    assert changed <= set(batch.in_context.tolist())
+    assert len(changed) > 3
+    assert all(texts[index].startswith("[B2] [O] [BEFORE] ") for index in batch.in_context)
+    assert not any(text.endswith("[E]?") for text in texts)
+    assert batch.noisy_texts(0.0, rng()) == batch.texts
+
+
 def test_a_batch_holds_each_text_once_a_role(batch: WindowBatch) -> None:
     assert len(set(batch.texts)) == len(batch.texts)
     lake = [text for text in batch.texts if "lake" in text]

@@ -252,8 +252,11 @@ class RemotePool(Pool):
             return batch
         texts = [candidate.text for candidate in batch.candidates]
         said = [text for candidate in batch.candidates for text in candidate.all_examples]
-        vectors = dict(zip(texts, batch.vectors, strict=True))
-        return await self._encode(candidates, vectors, dict(zip(said, batch.examples, strict=True)))
+        known = KnownVectors(
+            candidates=dict(zip(texts, batch.vectors, strict=True)),
+            examples=dict(zip(said, batch.examples, strict=True)),
+        )
+        return await self._encode(candidates, known)
 
     async def _switch_to(self, filled: Collection, read: StoredPool, size: int) -> None:
         """Point the pool at another collection, and drop the one before.

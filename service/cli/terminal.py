@@ -66,6 +66,8 @@ class Chat:
             USER, text, pool=self._pool, top_k=self._top_k, respond=not self._goal
         )
         self.speaker = BOT
+        for warning in answer.warnings:
+            self._note(warning)
         if self._goal:
             self._rank()
         else:

@@ -280,7 +280,10 @@ class SessionOperations:
     def open(
         self, responder: str | None = None, **options: Unpack[SessionOptions]
     ) -> Call[Transcript]:
-        """Set the responder before the first turn, if it is not "bot", or the filter."""
+        """Set the responder before the first turn, or the filter.
+
+        Only a responder that is neither "bot" nor "assistant" needs this.
+        """
         body = options | ({"responder": responder} if responder else {})
         return Call("PUT", path("sessions", self.id), Transcript, body)
 

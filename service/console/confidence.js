@@ -24,7 +24,7 @@ function draw() {
   byId("least-words").textContent = settings.least ? decimals(settings.least, 2) : "of the pool";
   byId("confidence").replaceChildren(...(answer ? [known ? meter(answer) : unknown()] : []));
   const doubt = why(answer, settings.least);
-  byId("abstained").textContent = doubt || answer?.warning || "";
+  byId("abstained").textContent = [doubt, ...(answer?.warnings ?? [])].filter(Boolean).join(" ");
   byId("candidates").classList.toggle("doubted", Boolean(doubt));
 }
 

@@ -99,14 +99,15 @@ def _turns_before(line: TurnLine | UndoLine, turns: list[JournalTurn]) -> list[J
 
 def _utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
     learnt: dict[str, Any] = {}
+    responder = turns[-1].line.responder
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
         line = turn.line
         yield {"speaker": line.speaker, "text": line.text, **learnt}
         learnt, reply = _training_fields(turn, after)
-        if after and after.line.speaker == line.responder:
+        if after and after.line.speaker == responder:
             continue
         if reply:
-            yield {"speaker": line.responder, "text": reply, **learnt}
+            yield {"speaker": responder, "text": reply, **learnt}
         learnt = {}
 
 

@@ -42,8 +42,17 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 _CONDITIONS = (*_COMPARISONS, "in", "not", "exists")
 
 
+FieldPath = tuple[str, ...]
+"""The names that lead to a value of the metadata."""
+
+
 class Condition(ABC):
     """A part of a filter, which candidate stores write in their own language."""
+
+    @property
+    def compared(self) -> frozenset[FieldPath]:
+        """The paths whose values it compares with those of the filter."""
+        return frozenset()
 
     @abstractmethod
     def matches(self, metadata: Metadata) -> bool:
@@ -57,6 +66,11 @@ class Combined(Condition):
     how: Literal["all", "any", "none"]
     parts: tuple[Condition, ...]
 
+    @property
+    def compared(self) -> frozenset[FieldPath]:
+        """The paths of its parts."""
+        return frozenset[FieldPath]().union(*(part.compared for part in self.parts))
+
     def matches(self, metadata: Metadata) -> bool:
         """Return whether all, any or none of the parts hold, as required."""
         held = (part.matches(metadata) for part in self.parts)
@@ -69,14 +83,19 @@ class Combined(Condition):
 class Among(Condition):
     """A condition: a value at the path is one of the wanted values."""
 
-    path: tuple[str, ...]
+    path: FieldPath
     wanted: tuple[Value, ...]
     _keys: frozenset[object]
 
     @classmethod
-    def of(cls, path: tuple[str, ...], wanted: Sequence[Value]) -> Self:
+    def of(cls, path: FieldPath, wanted: Sequence[Value]) -> Self:
         """Return the condition."""
         return cls(path, tuple(wanted), frozenset(map(_key, wanted)))
+
+    @property
+    def compared(self) -> frozenset[FieldPath]:
+        """The path."""
+        return frozenset([self.path])
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether one of the values is equal to a wanted one."""
@@ -87,7 +106,7 @@ class Among(Condition):
 class Exists(Condition):
     """A condition: there is a value at the path."""
 
-    path: tuple[str, ...]
+    path: FieldPath
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether there is one; null is a value."""
@@ -98,9 +117,14 @@ class Exists(Condition):
 class Within(Condition):
     """A condition: a value at the path is within all bounds."""
 
-    path: tuple[str, ...]
+    path: FieldPath
     bounds: Mapping[str, str | float]
     """The values to compare with, by `gt`, `gte`, `lt` and `lte`."""
+
+    @property
+    def compared(self) -> frozenset[FieldPath]:
+        """The path."""
+        return frozenset([self.path])
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether one value is of the kind of the bounds, and within them."""
@@ -148,6 +172,11 @@ class Filter:
             raise InvalidRequest.field(f"has more than {_LONGEST} characters", "where")
         return cls(source, _Parser().filter(where, ("where",), 1))
 
+    @classmethod
+    def having(cls, path: FieldPath) -> Self:
+        """Return the filter that matches candidates with a value at a path."""
+        return cls(json.dumps({".".join(path): {"exists": True}}), Exists(path))
+
     def __and__(self, other: "Filter") -> "Filter":
         """Return a filter that matches where both do."""
         both = Combined("all", (self.condition, other.condition))
@@ -185,9 +214,7 @@ class _Parser:
         parts = [self.filter(one, (*loc, index), depth + 1) for index, one in enumerate(value)]
         return Combined(cast("Literal['all', 'any', 'none']", name), tuple(parts))
 
-    def _conditions(
-        self, path: tuple[str, ...], value: object, loc: tuple[str | int, ...]
-    ) -> Condition:
+    def _conditions(self, path: FieldPath, value: object, loc: tuple[str | int, ...]) -> Condition:
         if not isinstance(value, dict):
             return Among.of(path, [self._value(value, loc)])
         if not value:
@@ -204,7 +231,7 @@ class _Parser:
         return _all_of(parts)
 
     def _parse_other(
-        self, path: tuple[str, ...], name: str, given: object, loc: tuple[str | int, ...]
+        self, path: FieldPath, name: str, given: object, loc: tuple[str | int, ...]
     ) -> Condition:
         if name == "exists":
             if not isinstance(given, bool):

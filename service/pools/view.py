@@ -12,7 +12,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Spread
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.filter import FieldPath, Filter
 from turnwise.service.pools.listing import CandidateTest, Page, WordSearch
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.examples import Examples
@@ -82,6 +82,9 @@ class PoolView(Protocol):
 
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
         """Return the scores of a query (d,) over the candidates that a filter matches."""
+
+    async def lacks_field(self, path: FieldPath) -> bool:
+        """Return whether there are candidates, and none of them has a value at a path."""
 
     @property
     def has_examples(self) -> bool:
@@ -185,6 +188,12 @@ class LocalView:
             return self.contents.spread(query, where)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.workers.search, self.contents.spread, query, where)
+
+    async def lacks_field(self, path: FieldPath) -> bool:
+        """Return whether no candidate has the field, which a filter finds out."""
+        having = Filter.having(path)
+        await self._evaluate(having)
+        return len(self.contents) > 0 and not self.contents.count_matches(having)
 
     @property
     def has_examples(self) -> bool:

@@ -69,18 +69,18 @@ class Confidence:
             return f"the model's calibration is for its own aggregation, '{card.name}'"
         return None
 
-    def warn(self, view: PoolView, obstacle: str) -> str | None:
+    def warn(self, view: PoolView, obstacle: str) -> list[str]:
         """Return a warning if an obstacle keeps the pool's least confidence from having an effect.
 
         The log gets each warning once.
         """
         if not view.settings.min_confidence:
-            return None
+            return []
         warning = f"the min_confidence of pool '{view.name}' has no effect: {obstacle}"
         if warning not in self._warned:
             self._warned.add(warning)
             _log.warning("there is no confidence, so no turn abstains: %s", warning)
-        return warning
+        return [warning]
 
     async def estimate(
         self,

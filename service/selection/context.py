@@ -24,6 +24,7 @@ from turnwise.models.scores import Aggregation, KeptRows, rows
 from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import Conflict, InvalidRequest, ServiceError
+from turnwise.service.sessions.responder import choose_responder, name_speaker
 from turnwise.service.sessions.store import SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn, join_turns
 from turnwise.service.sessions.update import NewVectors, Update
@@ -64,6 +65,10 @@ class Context:
     def texts(self) -> list[str]:
         """The texts of the utterances."""
         return [utterance.text for utterance in self.utterances]
+
+    def name_speaker(self, speaker: str | None) -> str:
+        """Return the name in this context of the speaker of another text; None is the responder."""
+        return name_speaker(speaker or self.responder, self.responder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +129,10 @@ class Contexts:
             SessionNotFound: There is no such session.
         """
         if request.session_id is None:
-            turns = [Turn(turn.speaker, turn.text, 0.0) for turn in request.context or ()]
-            return Context(join_turns(turns), RESPONDER, self._none, self._none, turns)
+            given = request.context or []
+            responder = choose_responder(RESPONDER, [turn.speaker for turn in given])
+            turns = [Turn(name_speaker(each.speaker, responder), each.text, 0.0) for each in given]
+            return Context(join_turns(turns), responder, self._none, self._none, turns)
         key = SessionKey(namespace, request.session_id)
         session = await self._sessions.found(key, encoded=True)
         return Context(

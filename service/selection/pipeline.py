@@ -22,7 +22,7 @@ from turnwise.models.fusion import Fusion
 from turnwise.models.rerankers.cascade import combined_scores, standardised
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.metrics import CascadeOutcome
-from turnwise.service.pools import Hit, PoolView
+from turnwise.service.pools import Filter, Hit, PoolView
 from turnwise.service.selection.answers import choose_wordings
 from turnwise.service.selection.confidence import Confidence, Estimate
 from turnwise.service.selection.pairwise import Pairwise
@@ -36,6 +36,8 @@ from turnwise.service.wire.pools import Matched, Selected
 _PAIRS_OF_A_TURN = 1 << 21
 """Most pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a
 second. It shortens the short list of contexts with more than some 140 utterances."""
+_MOST_FIELDS = 8
+"""Most fields of a filter that are looked for in the candidates of a pool."""
 
 
 class Retrieved(NamedTuple):
@@ -46,6 +48,7 @@ class Retrieved(NamedTuple):
         confidence: The confidence in the first candidate, if it has one.
         replies: (k,) the scores of the hits without their examples.
         estimate: The confidence of the first stage, if it has one.
+        warnings: What is probably wrong with the filter.
         combined: (k,) the combined scores, where the model's own re-ranker read the first hits.
         cascade: What that re-ranker did; None where the first stage was sure.
     """
@@ -54,6 +57,7 @@ class Retrieved(NamedTuple):
     confidence: float | None
     replies: Float32
     estimate: Estimate | None = None
+    warnings: Sequence[str] = ()
     combined: Float64 | None = None
     cascade: CascadeOutcome | None = None
 
@@ -65,14 +69,14 @@ class Selection(NamedTuple):
         candidates: The best candidates that may be offered, best first.
         confidence: The confidence in the first of them, if it has one.
         abstained: Whether there are no candidates because the confidence was too low.
-        warning: Why the pool's least confidence had no effect; None if it had one, or is not set.
+        warnings: What is probably wrong with the pool or the filter.
         cascade: What the model's own re-ranker did; None where the first stage was sure.
     """
 
     candidates: list[Selected]
     confidence: float | None = None
     abstained: bool = False
-    warning: str | None = None
+    warnings: Sequence[str] = ()
     cascade: CascadeOutcome | None = None
 
 
@@ -118,7 +122,7 @@ class Pipeline:
         obstacle = self.find_obstacle(view, request.options)
         if obstacle and min_confidence is not None:
             raise InvalidRequest.field(f"there is no confidence: {obstacle}", "min_confidence")
-        warning = self._confidence.warn(view, obstacle) if obstacle else None
+        threshold_warnings = self._confidence.warn(view, obstacle) if obstacle else []
         found = await self.retrieve(
             request,
             count=self._count_hits(request, top_k),
@@ -126,15 +130,18 @@ class Pipeline:
             confident=obstacle is None,
         )
         found = await self.read_unsure(request, found)
+        warnings = (*threshold_warnings, *found.warnings)
         confidence = found.confidence
         if min_confidence is None:
             min_confidence = view.settings.min_confidence
         if confidence is not None and min_confidence is not None and confidence < min_confidence:
-            return Selection([], confidence, abstained=True, cascade=found.cascade)
+            return Selection(
+                [], confidence, abstained=True, warnings=warnings, cascade=found.cascade
+            )
         scored = await self.score(request, found)
         indices = await self.order(request, found.hits, scored.scores, top_k)
         chosen = [as_selected(found.hits[index], scored, index) for index in indices]
-        return Selection(chosen, confidence, warning=warning, cascade=found.cascade)
+        return Selection(chosen, confidence, warnings=warnings, cascade=found.cascade)
 
     async def retrieve(
         self, request: SelectionRequest, *, count: int, answers: int, confident: bool
@@ -166,12 +173,13 @@ class Pipeline:
                     hits,
                     example=search.example_score(hits[0]) if hits else None,
                 )
+            warnings = await _warn_about_filter(request.view, request.options.where)
         kept = cut_hits(hits, count, answers)
         replies = np.array([search.reply_score(hit) for hit in kept], np.float32)
         confidence = None
         if estimate:
             confidence = self._confidence.correct(request.view, estimate.confidence)
-        return Retrieved(kept, confidence, replies, estimate)
+        return Retrieved(kept, confidence, replies, estimate, warnings)
 
     async def read_unsure(self, request: SelectionRequest, found: Retrieved) -> Retrieved:
         """Return the result of a search, re-ranked if its first hit is not sure.
@@ -346,3 +354,13 @@ def _score_pairs(
     if not is_max_sim:
         contributions[:, -1] += by_examples
     return NextUtteranceScores(scores, contributions)
+
+
+async def _warn_about_filter(view: PoolView, where: Filter | None) -> list[str]:
+    """Return a warning for each field of a filter that no candidate of the pool has."""
+    compared = sorted(where.condition.compared) if where else []
+    missing = [path for path in compared[:_MOST_FIELDS] if await view.lacks_field(path)]
+    return [
+        f"no candidate of pool '{view.name}' has the field '{'.'.join(path)}' of the filter"
+        for path in missing
+    ]

@@ -86,7 +86,7 @@ async def score_goals(
     reach = np.empty((len(candidates.texts), len(goals)), np.float32)
     if not goals:
         return reach
-    said_to = [goal.speaker or context.responder for goal in goals]
+    said_to = [context.name_speaker(goal.speaker) for goal in goals]
     speakers = _unify_strangers(context, said_to, candidates.speakers)
     after = await contexts.encode_texts(candidate_inputs(goal.text for goal in goals))
     by_relation = {

@@ -131,7 +131,16 @@ class Update:
     @cached_property
     def _same(self) -> int:
         """How many leading utterances have vectors that are still valid, if they have any."""
+        if self._has_another_responder:
+            return 0
         return unchanged(self._utterances_before, self.utterances)
+
+    @property
+    def _has_another_responder(self) -> bool:
+        """Whether the vectors are relative to another responder than the one who has spoken."""
+        if self.base is None or self.responder == self.base.responder:
+            return False
+        return any(turn.speaker == self.responder for turn in self.base.turns)
 
     @property
     def _changes_utterances(self) -> bool:

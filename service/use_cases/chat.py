@@ -288,6 +288,7 @@ def _make_answer(request: ChatRequest, offered: TurnAnswer, texts: Sequence[str]
             confidence=offered.confidence,
             abstained=offered.abstained,
             reranked=offered.reranked,
+            warnings=offered.warnings,
             pool=offered.pool,
             turn=offered.turn,
         ),

@@ -79,7 +79,7 @@ class Planning:
         if reads_context and not context.utterances:
             raise empty_context(request)
         texts = [goal.text for goal in request.goals]
-        speakers = [goal.speaker or context.responder for goal in request.goals]
+        speakers = [context.name_speaker(goal.speaker) for goal in request.goals]
         with timings.stage("encode"):
             after, before = await self._encode(texts, speakers, request.method)
             pull = None

@@ -129,6 +129,7 @@ class Ranking:
             "reranked": found.cascade == "reranked",
             "estimated": candidates.after is not None,
             "pool": PoolVersion(name=view.name, version=view.version),
+            "warnings": list(found.warnings),
         }
         return self._answer(asked, ranking, judged.rejected()).model_copy(update=of_pool)
 
@@ -206,7 +207,7 @@ class Ranking:
         return Candidates(
             [each.id for each in whole],
             [each.text for each in whole],
-            [each.speaker or asked.context.responder for each in whole],
+            [asked.context.name_speaker(each.speaker) for each in whole],
         )
 
     def _limit(self, asked: _Asked) -> int:

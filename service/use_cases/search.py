@@ -10,7 +10,7 @@ from turnwise.service.selection.pipeline import Pipeline, as_selected
 from turnwise.service.selection.request import Options, SelectionRequest
 from turnwise.service.selection.said import NOTHING_SAID
 from turnwise.service.use_cases.pools import Pools
-from turnwise.service.wire.pools import SearchRequest, Selected
+from turnwise.service.wire.pools import SearchAnswer, SearchRequest
 
 
 class Search:
@@ -24,7 +24,7 @@ class Search:
         self._pipeline = pipeline
         self._metrics = metrics
 
-    async def search(self, namespace: str, pool: str, request: SearchRequest) -> list[Selected]:
+    async def search(self, namespace: str, pool: str, request: SearchRequest) -> SearchAnswer:
         """Return the best replies to a text of another speaker.
 
         Raises:
@@ -44,4 +44,5 @@ class Search:
             selecting, count=request.top_k, answers=1, confident=False
         )
         scored = await self._pipeline.score(selecting, found)
-        return [as_selected(hit, scored, index) for index, hit in enumerate(found.hits)]
+        candidates = [as_selected(hit, scored, index) for index, hit in enumerate(found.hits)]
+        return SearchAnswer.model_construct(candidates=candidates, warnings=list(found.warnings))

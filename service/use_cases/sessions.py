@@ -23,6 +23,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Filter
 from turnwise.service.selection.context import Contexts, EncodedContext, choose_aggregation
 from turnwise.service.sessions.feedback import FeedbackStore, Kept
+from turnwise.service.sessions.responder import name_speaker
 from turnwise.service.sessions.store import (
     Session,
     SessionKey,
@@ -96,6 +97,8 @@ class Sessions:
         where = request.where
         if base and "responder" not in request.model_fields_set:
             responder = base.responder
+        elif base and base.turns:
+            responder = name_speaker(responder, base.responder)
         if base and "where" not in request.model_fields_set:
             where = base.where
         if base and base.responder == responder and Filter.of(base.where) == Filter.of(where):

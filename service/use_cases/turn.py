@@ -23,6 +23,7 @@ as it was.
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +49,11 @@ from turnwise.service.selection.pipeline import Pipeline, Selection
 from turnwise.service.selection.request import Options, SelectionRequest
 from turnwise.service.selection.said import collect_said
 from turnwise.service.sessions.feedback import FeedbackStore
+from turnwise.service.sessions.responder import (
+    choose_responder,
+    name_speaker,
+    warn_without_responder,
+)
 from turnwise.service.sessions.store import (
     Answered,
     Offer,
@@ -63,6 +69,8 @@ from turnwise.service.wire.fields import RESPONDER
 from turnwise.service.wire.filters import join_filters
 from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import TurnAnswer, TurnRequest
+
+_log = logging.getLogger("turnwise.sessions")
 
 
 class Turns:
@@ -112,6 +120,7 @@ class Turns:
         self._journal = journal
         self._max_turns = max_turns
         self._timeout = timeout
+        self._warned = set[str]()
 
     async def turn(
         self, namespace: str, session_id: str, request: TurnRequest, key: str | None = None
@@ -215,14 +224,13 @@ class Turns:
 
     async def _respond(self, posted: "_Posted", update: Update) -> "_Response":
         """Encode what is new in an update, and select the candidates after it."""
-        view = await self._find_view(posted, update.responder)
+        view = await self._find_view(posted, update)
         with posted.timings.stage("encode"):
             new = await self._contexts.encode_update(update)
         selection = Selection([])
         if view:
             selection = await self._select(posted, update, new, view)
-        turn = len(update.turns) if posted.request.commit else None
-        return _Response(new, view, selection, self._answer(posted, turn, view, selection))
+        return _Response(new, view, selection, self._answer(posted, update, view, selection))
 
     def _count(self, namespace: str, pool: str, selection: Selection) -> None:
         """Count a turn that asked for candidates."""
@@ -258,21 +266,23 @@ class Turns:
             )
         if len(before) >= self._max_turns:
             raise SessionFull(f"session '{name}' has {len(before)} turns, which is the limit")
-        responder = base.responder if base else RESPONDER
-        text = await self._read_text(posted, responder)
+        speakers = [turn.speaker for turn in before]
+        known = base.responder if base else RESPONDER
+        responder = choose_responder(known, [*speakers, request.speaker])
+        speaker = name_speaker(request.speaker, responder)
+        text = await self._read_text(posted, speaker, responder)
         candidate = request.candidate
-        if candidate is None and base and request.speaker == responder:
+        if candidate is None and base and speaker == responder:
             with posted.timings.stage("state"):
                 candidate = await self._feedback.read_choice(posted.session, len(before))
-        turn = Turn(request.speaker, text, time(), candidate)
-        return Update(base, (*before, turn), responder)
+        return Update(base, (*before, Turn(speaker, text, time(), candidate)), responder)
 
-    async def _read_text(self, posted: "_Posted", responder: str) -> str:
+    async def _read_text(self, posted: "_Posted", speaker: str, responder: str) -> str:
         """Return the text of a turn: its own, or else that of the candidate that it names."""
         request = posted.request
         if request.candidate is None:
             return request.text or ""
-        if request.speaker != responder:
+        if speaker != responder:
             message = f"only the responder, '{responder}', says candidates"
             raise InvalidRequest.field(message, "candidate")
         view = await self._pools.view(posted.session.namespace, request.pool)
@@ -281,11 +291,11 @@ class Turns:
             raise CandidateNotFound(f"pool '{view.name}' has no candidate '{request.candidate}'")
         return request.text or candidate.text
 
-    async def _find_view(self, posted: "_Posted", responder: str) -> PoolView | None:
+    async def _find_view(self, posted: "_Posted", update: Update) -> PoolView | None:
         """Return the pool to select from; None where no candidates are returned."""
         respond = posted.request.respond
         if respond is None:
-            respond = posted.request.speaker != responder
+            respond = update.turns[-1].speaker != update.responder
         if not respond:
             return None
         return await self._pools.view(posted.session.namespace, posted.request.pool)
@@ -308,21 +318,33 @@ class Turns:
         )
 
     def _answer(
-        self, posted: "_Posted", turn: int | None, view: PoolView | None, selection: Selection
+        self, posted: "_Posted", update: Update, view: PoolView | None, selection: Selection
     ) -> TurnAnswer:
+        warnings = [*selection.warnings, *self._warn(posted.session.namespace, update)]
         return TurnAnswer.model_construct(
             session_id=posted.session.id,
-            turn=turn,
+            turn=len(update.turns) if posted.request.commit else None,
             candidates=selection.candidates,
             confidence=selection.confidence,
             abstained=selection.abstained,
             reranked=selection.cascade == "reranked",
-            warning=selection.warning,
+            warning=next(iter(warnings), None),
+            warnings=warnings,
             pool=PoolVersion(name=view.name, version=view.version) if view else None,
             model=self._encoder.name,
             timings_ms=posted.timings.milliseconds(),
             replayed=False,
         )
+
+    def _warn(self, namespace: str, update: Update) -> list[str]:
+        """Return a warning if the responder does not speak; log the first one of a namespace."""
+        warning = warn_without_responder(update.turns, update.responder)
+        if warning is None:
+            return []
+        if namespace not in self._warned:
+            self._warned.add(namespace)
+            _log.warning("no turn of a session is by its responder; its answers say what to do")
+        return [warning]
 
     async def _commit(
         self,

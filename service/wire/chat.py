@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, JsonValue, StrictBool
 
 from turnwise.service.wire.embeddings import TokenUsage
-from turnwise.service.wire.fields import Name, SessionId, Share, TopK, Value
+from turnwise.service.wire.fields import Name, SessionId, Share, TopK, Value, Warnings
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion, Selected
 
@@ -92,6 +92,7 @@ class ChatDetails(Value):
     """Probability that the first candidate is a right one; null if that cannot be known."""
     abstained: bool
     """Whether there are no candidates because the confidence was too low."""
+    warnings: Warnings = Field(default=[])
     reranked: bool = Field(default=False, exclude_if=lambda value: not value)
     """True if the model's own re-ranker ordered the first candidates; else left out."""
     pool: PoolVersion | None

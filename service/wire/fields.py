@@ -27,7 +27,8 @@ MAX_TOP_K = 100
 MAX_SESSION_ID_BYTES = 256
 """Bytes of a session's id in UTF-8."""
 RESPONDER = "bot"
-"""The default responder of a session, and the responder of every context that a request gives."""
+"""The default responder of a session, and of a context that a request gives; see
+`sessions/responder.py` for its other name."""
 
 
 def _number(value: object) -> object:
@@ -118,6 +119,17 @@ EncoderName = Literal["default", "pairwise"]
 """The encoder of a pool: the model that encodes sessions, or the pairwise model."""
 StoreName = Literal["local", "milvus", "qdrant"]
 """Where the candidates of a pool are: in the memory of each replica, or in a candidate store."""
+
+
+Warnings = Annotated[
+    list[str],
+    Field(
+        description="What is probably wrong with the request, the session or the pool, although "
+        "there is an answer; left out if nothing is.",
+        exclude_if=lambda value: not value,
+    ),
+]
+"""The warnings of an answer."""
 
 
 def given(*names: str) -> dict[str, JsonValue]:

@@ -24,6 +24,7 @@ from turnwise.service.wire.fields import (
     Text,
     TopK,
     Value,
+    Warnings,
 )
 from turnwise.service.wire.filters import Where
 
@@ -382,3 +383,4 @@ class SearchAnswer(Value):
     """Candidates by decreasing score."""
 
     candidates: list[Selected]
+    warnings: Warnings = Field(default=[])

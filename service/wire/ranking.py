@@ -18,6 +18,7 @@ from turnwise.service.wire.fields import (
     Text,
     TopK,
     Value,
+    Warnings,
     Weight,
     Wordings,
     either,
@@ -200,6 +201,7 @@ class RankAnswer(Value):
     estimated: bool = Field(default=False, exclude_if=lambda value: not value)
     """True if the reachability of the goals comes from estimated vectors of the candidates, whose
     order is good and whose numbers are not exact; else left out."""
+    warnings: Warnings = Field(default=[])
     pool: PoolVersion | None
     model: str
     timings_ms: dict[str, float]

@@ -21,6 +21,7 @@ from turnwise.service.wire.fields import (
     Text,
     TopK,
     Value,
+    Warnings,
     Wordings,
     given,
 )
@@ -92,8 +93,11 @@ class TurnAnswer(Value):
     """Whether there are no candidates because the confidence was too low."""
     reranked: bool = Field(default=False, exclude_if=lambda value: not value)
     """True if `auto` ordered the first candidates by the model's own re-ranker; else left out."""
-    warning: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Why the pool's `min_confidence` had no effect; left out if it had one, or there is none."""
+    warnings: Warnings = Field(default=[])
+    warning: str | None = Field(
+        default=None, exclude_if=lambda value: value is None, deprecated=True
+    )
+    """The first of `warnings`."""
     pool: PoolVersion | None
     """Null if no candidates were selected."""
     model: str

@@ -302,7 +302,7 @@ export class Session {
     return this.#call("GET", "/scores", { query: { ids, ...options } });
   }
 
-  /** Set the responder before the first turn, if it is not "bot", or the filter. */
+  /** Set the responder before the first turn, unless it is "bot" or "assistant", or the filter. */
   open(settings: Schemas["SessionRequest"]): Promise<Transcript> {
     return this.#call("PUT", "", { body: settings });
   }

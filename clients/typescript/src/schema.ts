@@ -180,6 +180,12 @@ export interface components {
              * @description Number of the newest turn of the session; null without a session.
              */
             turn: number | null;
+            /**
+             * Warnings
+             * @description What is probably wrong with the request, the session or the pool, although there is an answer; left out if nothing is.
+             * @default []
+             */
+            warnings?: string[];
         };
         /**
          * ChatError
@@ -991,6 +997,12 @@ export interface components {
             timings_ms: {
                 [key: string]: number;
             };
+            /**
+             * Warnings
+             * @description What is probably wrong with the request, the session or the pool, although there is an answer; left out if nothing is.
+             * @default []
+             */
+            warnings?: string[];
         };
         /**
          * RankRequest
@@ -1304,6 +1316,12 @@ export interface components {
         SearchAnswer: {
             /** Candidates */
             candidates: components["schemas"]["Selected"][];
+            /**
+             * Warnings
+             * @description What is probably wrong with the request, the session or the pool, although there is an answer; left out if nothing is.
+             * @default []
+             */
+            warnings?: string[];
         };
         /**
          * SearchRequest
@@ -1525,9 +1543,16 @@ export interface components {
             turn: number | null;
             /**
              * Warning
-             * @description Why the pool's `min_confidence` had no effect; left out if it had one, or there is none.
+             * @deprecated
+             * @description The first of `warnings`.
              */
             warning?: string | null;
+            /**
+             * Warnings
+             * @description What is probably wrong with the request, the session or the pool, although there is an answer; left out if nothing is.
+             * @default []
+             */
+            warnings?: string[];
         };
         /**
          * TurnRequest

@@ -417,4 +417,4 @@ async def search_pool(
     """Ranks the candidates with the text as the whole context."""
     async with deadline(services.settings.request_timeout):
         found = await services.search.search(namespace, name, search)
-    return answer(SearchAnswer.model_construct(candidates=found))
+    return answer(found)

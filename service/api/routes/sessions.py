@@ -111,8 +111,8 @@ async def post_turn(
 ) -> Response:
     """The first turn creates the session.
 
-    The answer holds candidates if the speaker is not the responder (`bot` by default). `respond`
-    overrides this. With `"commit": false` the session stays as it is.
+    The answer holds candidates if the speaker is not the responder, by default `bot` or
+    `assistant`. `respond` overrides this. With `"commit": false` the session stays as it is.
     """
     check_turns(services.settings, turn)
     request.state.reads = not turn.commit
@@ -130,7 +130,7 @@ async def post_turn(
 async def put_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionPath, session: SessionRequest
 ) -> Response:
-    """Needed only if the responder is not `bot`, or all turns share a filter.
+    """Needed only if the responder is neither `bot` nor `assistant`, or all turns share a filter.
 
     The first turn fixes the responder. The filter may change at any time.
     """

@@ -323,9 +323,13 @@ class Contents:
         """
         candidates = len(self)
         if where:
-            allowed = (bits for _, bits in self._select(where) if bits is not None)
-            candidates = sum(int(np.bitwise_count(bits).sum()) for bits in allowed)
+            candidates = self.count_matches(where)
         return self.larger.moments.spread(query, candidates)
+
+    def count_matches(self, where: Filter) -> int:
+        """Return the number of candidates that a filter matches."""
+        allowed = (bits for _, bits in self._select(where) if bits is not None)
+        return sum(int(np.bitwise_count(bits).sum()) for bits in allowed)
 
     @property
     def has_example_moments(self) -> bool:

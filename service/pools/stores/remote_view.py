@@ -12,7 +12,7 @@ from turnwise.models.texts import fold_text
 from turnwise.service.errors import CandidateNotFound, Conflict
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.filter import Filter
+from turnwise.service.pools.filter import FieldPath, Filter
 from turnwise.service.pools.listing import Page, WordSearch
 from turnwise.service.pools.memory.segment import Hit, Match
 from turnwise.service.pools.redis.values import Collection
@@ -85,6 +85,13 @@ class RemoteView:
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
         """Return the scores, as the sample of the pool says."""
         return self.sample.spread(query, self.size, where)
+
+    async def lacks_field(self, path: FieldPath) -> bool:
+        """Return whether no candidate has the field; without it in the sample, the store counts."""
+        having = Filter.having(path)
+        if self.size == 0 or self.sample.rows.match(having).any():
+            return False
+        return await self.store.count(self.collection.name, having.condition) == 0
 
     @property
     def has_examples(self) -> bool:

@@ -105,3 +105,51 @@ def test_a_wrong_filter_is_rejected_by_its_place(menu: Live) -> None:
 def test_options_of_a_pool_need_a_pool(live: Live, field: str, value: object) -> None:
     body = {"context": HELLO, "candidates": ["Yes."], field: value}
     assert wrong(live.http.post("/rank", json=body)) == [["body", field]]
+
+
+def test_a_field_that_no_candidate_has_is_a_warning_in_every_answer(menu: Live) -> None:
+    where = {"any": [{"topic": "order"}, {"topc": "order", "price.gross": {"gt": 1}}]}
+    menu.ok(menu.http.put("/sessions/s", json={"where": {"none": [{"lang": {"in": ["en"]}}]}}))
+    (first, second, third) = menu.turn("s", "user", "Hello", pool="menu", where=where)["warnings"]
+    assert first == "no candidate of pool 'menu' has the field 'lang' of the filter"
+    assert "'price.gross'" in second
+    assert "'topc'" in third
+    ranked = menu.post("/rank", context=HELLO, pool="menu", where=where)
+    assert ranked["warnings"] == [second, third]
+    found = menu.post("/pools/menu/search", text="Hello", where=where)
+    assert found["warnings"] == [second, third]
+    chat = {"model": "menu", "messages": [{"role": "user", "content": "Hello"}]}
+    completed = menu.post("/v1/chat/completions", **chat, turnwise={"where": where})
+    assert completed["turnwise"]["warnings"] == [second, third]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"topic": "nothing"},
+        {"price.net": {"gt": 1000}},
+        {"topc": {"exists": False}},
+        {"none": [{"topc": {"exists": True}}]},
+    ],
+)
+def test_a_filter_of_known_fields_or_of_their_absence_is_no_warning(
+    menu: Live, where: dict[str, Any]
+) -> None:
+    assert "warnings" not in menu.turn("s", "user", "Hello", pool="menu", where=where)
+
+
+def test_an_edit_that_adds_a_field_ends_the_warning(menu: Live) -> None:
+    def warnings() -> object:
+        answer = menu.turn("s", "user", "Hello", pool="menu", where={"lang": "en"})
+        return answer.get("warnings")
+
+    assert warnings()
+    added = [{"id": "new", "text": "Hi there.", "metadata": {"lang": "en"}}]
+    menu.ok(menu.http.put("/pools/menu/candidates", json=added))
+    assert warnings() is None
+
+
+def test_an_empty_pool_has_no_missing_fields(live: Live) -> None:
+    live.ok(live.http.put("/pools/empty", json={}))
+    answer = live.turn("s", "user", "Hello", pool="empty", where={"lang": "en"})
+    assert "warnings" not in answer

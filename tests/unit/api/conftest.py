@@ -33,6 +33,7 @@ from turnwise.service.wire.pools import (
     PoolInfo,
     PoolVersion,
     Removed,
+    SearchAnswer,
     Selected,
     Unlearned,
 )
@@ -135,7 +136,7 @@ class Parts:
                 model="tiny",
                 timings_ms=TIMINGS,
             ),
-            "search": [SELECTED],
+            "search": SearchAnswer(candidates=[SELECTED]),
             "plan": PlanAnswer(
                 orders=[PlannedOrder(order=["0", "1"], score=1.0)],
                 next_goal="0",

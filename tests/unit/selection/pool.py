@@ -11,6 +11,7 @@ from turnwise.models.confidence import Moments, Spread
 from turnwise.models.data import Utterance
 from turnwise.models.texts import fold_text
 from turnwise.service.pools import Candidate, Filter, Hit, Match
+from turnwise.service.pools.filter import FieldPath, values_at
 from turnwise.service.pools.listing import Page, WordSearch
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.selection.context import EncodedContext
@@ -82,6 +83,9 @@ class ArrayPool:
 
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
         return Moments.of(self.after).spread(query, len(self.candidates))
+
+    async def lacks_field(self, path: FieldPath) -> bool:
+        return not any(values_at(each.metadata, path) for each in self.candidates)
 
     @property
     def has_examples(self) -> bool:

@@ -228,9 +228,9 @@ async def test_a_least_confidence_of_the_pool_that_has_no_effect_is_a_warning(
     for _ in range(2):
         selection = await select(pool, make_context(2), pipeline=pipeline)
         assert len(selection.candidates) == 5
-        assert selection.warning is not None
-        assert selection.warning in caplog.text
-        assert "pool 'replies' has no effect: the model's card has no calib" in selection.warning
+        (warning,) = selection.warnings
+        assert warning in caplog.text
+        assert "pool 'replies' has no effect: the model's card has no calib" in warning
     assert len(caplog.records) == 1
 
 
@@ -241,7 +241,7 @@ async def test_no_warning_without_a_least_confidence_that_has_no_effect(
     pool = ArrayPool.of(TEXTS)
     pool.settings = PoolSettings(min_confidence=least)
     pipeline = make_pipeline(calibration)
-    assert (await select(pool, make_context(2), pipeline=pipeline)).warning is None
+    assert (await select(pool, make_context(2), pipeline=pipeline)).warnings == ()
 
 
 @pytest.mark.parametrize("option", [{"explain": True}, {"repeat": "near"}])

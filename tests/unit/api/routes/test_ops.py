@@ -72,7 +72,7 @@ async def test_from_sigterm_on_it_is_not_ready_and_answers(parts: Parts) -> None
 async def test_metrics_parse_and_count_by_route_template(client: httpx.AsyncClient) -> None:
     await client.get("/sessions/first")
     await client.get("/sessions/second")
-    await client.get("/sessions/-bad")
+    await client.get("/sessions/%0A")
     await client.get("/nowhere")
     await client.request("INVENTED", "/nowhere")
     response = await client.get("/metrics")

@@ -1,0 +1,86 @@
+"""One candidate as a small file that a person reads and edits: `turnwise pool edit`."""
+
+import json
+import re
+import tomllib
+from typing import Any, NamedTuple
+
+from turnwise.models.errors import TurnwiseError
+from turnwise.service.client.operations import CandidateFields
+from turnwise.service.wire.pools import PoolCandidate
+
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
+
+
+class Changes(NamedTuple):
+    """What an edited file changes."""
+
+    fields: CandidateFields
+    """The fields with their new values."""
+    forgotten: list[str]
+    """Learned examples that were deleted."""
+
+    def __bool__(self) -> bool:
+        return bool(self.fields or self.forgotten)
+
+
+def write_candidate(candidate: PoolCandidate) -> str:
+    """Return a candidate as TOML; `read_changes` reads it."""
+    lines = [f"text = {_write_text(candidate.text)}"]
+    lines += ["", "# Wordings of one answer have the same group; only the best of them is offered."]
+    lines.append(f"group = {_write_text(candidate.group or '')}")
+    lines += ["", "# What users say before this answer fits, one a line."]
+    lines += _write_list("examples", candidate.examples)
+    lines += ["", "# Learned from feedback. Delete a line to forget it."]
+    lines += _write_list("learned", [each.text for each in candidate.learned])
+    lines += ["", "# Fields that filters use, as JSON."]
+    lines.append(f"metadata = {_write_text(json.dumps(candidate.metadata, ensure_ascii=False))}")
+    if candidate.body is not None:
+        lines += ["", "# A longer text that is returned with the answer."]
+        lines.append(f"body = {_write_text(candidate.body)}")
+    return "\n".join(lines) + "\n"
+
+
+def read_changes(text: str, before: PoolCandidate) -> Changes:
+    """Return what an edited file changes of a candidate.
+
+    Raises:
+        TurnwiseError: The file is not TOML, or has a field that a candidate does not have.
+    """
+    try:
+        edited = tomllib.loads(text)
+        edited["metadata"] = json.loads(edited.get("metadata") or "{}")
+    except (ValueError, TypeError) as error:
+        raise TurnwiseError(f"cannot be read: {error}") from None
+    learned = edited.pop("learned", [])
+    if new := [each for each in learned if each not in {kept.text for kept in before.learned}]:
+        raise TurnwiseError(f"add {new[0]!r} to the examples; it was not learned")
+    forgotten = [each.text for each in before.learned if each.text not in learned]
+    return Changes(_compare(edited, before), forgotten)
+
+
+def _compare(edited: dict[str, Any], before: PoolCandidate) -> CandidateFields:
+    """Return the fields that differ; those that were deleted from the file are empty now."""
+    given = {"text": "", "group": "", "body": "", "examples": []} | edited
+    given |= {"group": given["group"] or None, "body": given["body"] or None}
+    if unknown := given.keys() - {*CandidateFields.__annotations__}:
+        raise TurnwiseError(f"a candidate has no field '{min(unknown)}'")
+    changed = {name: value for name, value in given.items() if value != getattr(before, name)}
+    return CandidateFields(**changed)  # type: ignore[typeddict-item] # the service checks values
+
+
+def _write_list(name: str, texts: list[str]) -> list[str]:
+    if not texts:
+        return [f"{name} = []"]
+    return [f"{name} = [", *(f"    {_write_text(text)}," for text in texts), "]"]
+
+
+def _write_text(text: str) -> str:
+    """Return a text as a string of TOML, without escapes if it can be written so."""
+    if "'''" in text or text.endswith("'") or _CONTROLS.search(text):
+        return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if "\n" in text:
+        return f"'''\n{text}'''"
+    if "'" in text or '"' not in text:
+        return json.dumps(text, ensure_ascii=False)
+    return f"'{text}'"

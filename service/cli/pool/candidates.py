@@ -1,0 +1,202 @@
+"""`turnwise pool list`, `show` and `edit`: what a pool can say, on a running service."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turnwise.service.cli.connected import LOCAL, Key, Url, connected
+
+if TYPE_CHECKING:
+    from turnwise.service.cli.pool.candidate_file import Changes
+    from turnwise.service.client import Client, Pool
+    from turnwise.service.wire.pools import PoolCandidate
+
+_PAGE = 500
+_LONGEST = 100
+_EDITOR = "notepad" if os.name == "nt" else "vi"
+
+PoolName = Annotated[str, typer.Argument(help="Name of the pool.")]
+CandidateId = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of the candidate, as `turnwise pool list` shows it.")
+]
+
+
+def list_candidates(
+    pool: Annotated[
+        str | None, typer.Argument(help="Name of a pool.", show_default="list the pools")
+    ] = None,
+    *,
+    words: Annotated[
+        str | None,
+        typer.Option(help="List only candidates that contain this, also in an example."),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help='List only candidates with these metadata: {"topic": "hotel"}.'),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Most candidates to list; 0 for all.")] = 50,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """List the pools of a running service, or the candidates of one."""
+    condition = None if where is None else _parse_object(where, "--where")
+    with connected(url, key) as client:
+        if pool is None:
+            _list_pools(client)
+            return
+        found = _read_pages(client.pool(pool), words, condition)
+        shown = 0
+        for candidate in islice(found, limit or None):
+            typer.echo(_describe(candidate))
+            shown += 1
+        if next(found, None):
+            typer.echo(f"the first {shown} are shown; --limit shows more", err=True)
+        elif not shown:
+            typer.echo("no candidate", err=True)
+
+
+def show(pool: PoolName, candidate: CandidateId, *, url: Url = LOCAL, key: Key = None) -> None:
+    """Show a candidate with its examples, and those that it has learned."""
+    from turnwise.service.cli.pool.candidate_file import write_candidate
+
+    with connected(url, key) as client:
+        typer.echo(write_candidate(client.pool(pool).candidate(candidate)), nl=False)
+
+
+def edit(
+    pool: PoolName,
+    candidate: CandidateId,
+    *,
+    text: Annotated[str | None, typer.Option(help="The new text.")] = None,
+    group: Annotated[str | None, typer.Option(help="The new group; '' for none.")] = None,
+    metadata: Annotated[str | None, typer.Option(help="The new metadata, as JSON.")] = None,
+    add_example: Annotated[
+        list[str] | None, typer.Option(help="An example to add; repeat it for several.")
+    ] = None,
+    remove_example: Annotated[
+        list[str] | None,
+        typer.Option(help="An example to remove, also a learned one; repeat it for several."),
+    ] = None,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Change a candidate. Without options, an editor opens with it; EDITOR names another one.
+
+    The change makes a new version of the pool. Fields that you do not change stay as they are.
+    """
+    from turnwise.service.cli.pool.candidate_file import Changes
+    from turnwise.service.client.operations import CandidateFields
+
+    fields = CandidateFields()
+    if text is not None:
+        fields["text"] = text
+    if group is not None:
+        fields["group"] = group or None
+    if metadata is not None:
+        fields["metadata"] = _parse_object(metadata, "--metadata")
+    with connected(url, key) as client:
+        target = client.pool(pool)
+        before = target.candidate(candidate)
+        removed = remove_example or []
+        forgotten = [each.text for each in before.learned if each.text in removed]
+        _check_removed(removed, before)
+        if add_example or len(removed) > len(forgotten):
+            kept = [each for each in before.examples if each not in removed]
+            fields["examples"] = [*kept, *(add_example or [])]
+        changes = Changes(fields, forgotten)
+        _apply(target, candidate, changes or _edit_file(before))
+
+
+def _apply(pool: "Pool", candidate: str, changes: "Changes") -> None:
+    if not changes:
+        typer.echo("nothing was changed")
+        return
+    for example in changes.forgotten:
+        version = pool.unlearn(candidate, example).version
+    if changes.fields:
+        version = pool.change(candidate, **changes.fields).version
+    typer.echo(f"pool {pool.name}: version {version}, candidate {candidate} was changed")
+
+
+def _edit_file(before: "PoolCandidate") -> "Changes":
+    """Return what a person changes in an editor.
+
+    Raises:
+        TurnwiseError: The edited file is not that of a candidate. It is kept.
+    """
+    from turnwise.models.errors import TurnwiseError
+    from turnwise.service.cli.pool.candidate_file import read_changes, write_candidate
+
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or _EDITOR
+    file = Path(mkdtemp()) / "candidate.toml"
+    file.write_text(write_candidate(before), "utf-8")
+    try:
+        subprocess.run([*shlex.split(editor), str(file)], check=True)  # noqa: S603 - the user's own
+        changes = read_changes(file.read_text("utf-8"), before)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise TurnwiseError(f"the editor failed: {error}; set EDITOR, or use options") from None
+    except TurnwiseError as error:
+        error.add_note(f"nothing was changed; the edited file is {file}")
+        raise
+    shutil.rmtree(file.parent)
+    return changes
+
+
+def _check_removed(removed: list[str], before: "PoolCandidate") -> None:
+    has = {*before.examples, *(each.text for each in before.learned)}
+    for example in removed:
+        if example not in has:
+            raise typer.BadParameter(
+                f"the candidate has no example '{example}'", param_hint="--remove-example"
+            )
+
+
+def _list_pools(client: "Client") -> None:
+    for pool in client.pools().pools:
+        facts = f"{pool.name}: {pool.size} candidates, version {pool.version}, {pool.state}"
+        typer.echo(f"{facts}; {pool.description}" if pool.description else facts)
+
+
+def _read_pages(
+    pool: "Pool", words: str | None, where: dict[str, Any] | None
+) -> Iterator["PoolCandidate"]:
+    cursor = None
+    while True:
+        page = pool.candidates(words, where, limit=_PAGE, cursor=cursor)
+        yield from page.candidates
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _describe(candidate: "PoolCandidate") -> str:
+    text = " ".join(candidate.text.split())
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - 1]}…"
+    facts = [f"group {candidate.group}"] if candidate.group else []
+    if candidate.examples:
+        facts.append(f"examples: {len(candidate.examples)}")
+    if candidate.learned:
+        facts.append(f"learned: {len(candidate.learned)}")
+    return f"{candidate.id}  {text}" + (f"  [{', '.join(facts)}]" if facts else "")
+
+
+def _parse_object(text: str, option: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"this is not JSON: {error}", param_hint=option) from None
+    if not isinstance(value, dict):
+        raise typer.BadParameter(
+            'this is not an object such as {"topic": "hotel"}', param_hint=option
+        )
+    return value

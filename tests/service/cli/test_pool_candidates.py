@@ -1,0 +1,121 @@
+"""`turnwise pool list`, `show` and `edit`: what a pool can say."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.service.conftest import Command
+from tests.support.service import Live
+from turnwise.service.use_cases import learning
+
+PAY = {
+    "id": "pay",
+    "text": "By card.",
+    "metadata": {"topic": 'it\'s "money"', "prices": [1, None]},
+    "examples": ["Cash?", "It's 'how' I pay?"],
+    "group": "paying",
+}
+HOURS = {"id": "hours", "text": "We open\nat nine.", "metadata": {"topic": "visit"}}
+
+
+@pytest.fixture
+def shop(live: Live, monkeypatch: pytest.MonkeyPatch) -> Live:
+    monkeypatch.setattr(learning, "NEAR_COPY", 2.0)  # to the tiny model short texts are alike
+    live.ok(live.http.put("/pools/shop", json={"description": "Replies of a shop"}))
+    live.ok(live.http.put("/pools/shop/candidates", json=[PAY, HOURS]))
+    turn = live.turn("s", "user", "Do you take Maestro?", pool="shop")["turn"]
+    body = {"candidate": "pay", "event": "chosen", "learn": True}
+    assert live.post(f"/sessions/s/turns/{turn}/feedback", **body)["learned"]
+    return live
+
+
+@pytest.fixture
+def editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The program of an editor, which changes the file that it is given."""
+    program = tmp_path / "editor.py"
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {program}")
+    return program
+
+
+def replacing(*pairs: tuple[str, str]) -> str:
+    """A program that replaces texts in the file that it is given."""
+    return (
+        "import pathlib, sys\n"
+        "file = pathlib.Path(sys.argv[1])\n"
+        "text = file.read_text('utf-8')\n"
+        f"for old, new in {pairs!r}:\n"
+        "    assert old in text, text\n"
+        "    text = text.replace(old, new)\n"
+        "file.write_text(text, 'utf-8')\n"
+    )
+
+
+def test_pools_and_candidates_are_listed(shop: Live, command: Command) -> None:
+    url = ("--url", shop.url)
+    assert "shop: 2 candidates, version 2, ready; Replies of a shop\n" in command("list", *url)
+    hours = "hours  We open at nine.\n"
+    pay = "pay  By card.  [group paying, examples: 2, learned: 1]\n"
+    assert command("list", "shop", *url) == hours + pay
+    assert command("list", "shop", "--words", "MAESTRO", *url) == pay
+    assert command("list", "shop", "--where", '{"topic": "visit"}', *url) == hours
+    assert command("list", "shop", "--limit", "1", *url).startswith(hours)
+
+
+def test_a_candidate_is_shown_with_what_it_has_learned(shop: Live, command: Command) -> None:
+    shown = command("show", "shop", "pay", "--url", shop.url)
+    assert 'text = "By card."' in shown
+    assert '    "Cash?",' in shown
+    assert 'learned = [\n    "Do you take Maestro?",\n]' in shown
+
+
+def test_options_change_one_candidate(shop: Live, command: Command) -> None:
+    edit = ("edit", "shop", "pay", "--url", shop.url)
+    said = command(*edit, "--text", "Any card.", "--group", "", "--metadata", "{}")
+    assert said == "pool shop: version 3, candidate pay was changed\n"
+    command(*edit, "--add-example", "Cheque?", "--remove-example", "Cash?")
+    command(*edit, "--remove-example", "Do you take Maestro?")
+    assert shop.get("/pools/shop/candidates/pay") == {
+        "id": "pay",
+        "text": "Any card.",
+        "metadata": {},
+        "group": None,
+        "examples": ["It's 'how' I pay?", "Cheque?"],
+        "learned": [],
+    }
+
+
+def test_an_editor_changes_what_a_person_changes_in_it(
+    shop: Live, command: Command, editor: Path
+) -> None:
+    edit = ("edit", "shop", "pay", "--url", shop.url)
+    editor.write_text("")
+    before = shop.get("/pools/shop/candidates/pay")
+    assert command(*edit) == "nothing was changed\n"
+    editor.write_text(replacing(("By card.", "Any card."), ('    "Do you take Maestro?",\n', "")))
+    assert command(*edit).endswith("candidate pay was changed\n")
+    after = shop.get("/pools/shop/candidates/pay")
+    assert after == before | {"text": "Any card.", "learned": []}
+
+
+@pytest.mark.parametrize(
+    ("edited", "error"),
+    [
+        (("text =", "text"), "cannot be read"),
+        (("text =", "words ="), "no field 'words'"),
+        (("learned = [", 'learned = [ "What?",'), "add 'What?' to the examples"),
+    ],
+)
+def test_an_edited_file_that_makes_no_sense_changes_nothing(
+    shop: Live, refused: Command, editor: Path, edited: tuple[str, str], error: str
+) -> None:
+    editor.write_text(replacing(edited))
+    assert error in refused("edit", "shop", "pay", "--url", shop.url)
+    assert shop.get("/pools/shop")["version"] == 2
+
+
+def test_wrong_options_and_ids_are_refused(shop: Live, refused: Command) -> None:
+    url = ("--url", shop.url)
+    assert "no candidate 'nobody'" in refused("show", "shop", "nobody", *url)
+    assert "no pool" in refused("list", "nowhere", *url)

@@ -1,9 +1,10 @@
 """`turnwise pool`: lists, edits, loads, encodes, saves, restores and moves pools of candidates.
 
-- `candidates`, `edits`, `snapshots`, `catalogues`: the commands. They load nothing that `--help`
-  does not need.
+- `candidates`, `loading`, `edits`, `snapshots`, `catalogues`: the commands. They load nothing that
+  `--help` does not need.
 - `options`: the options that they share.
 - `candidate_file`: a candidate as a file that a person edits.
+- `changes`: what loading a file would change.
 - `transfer`, `bulk`: the work of `snapshots` and `catalogues`, with a model and a Redis.
 """
 
@@ -11,7 +12,8 @@ import typer
 
 from turnwise.service.cli.pool.candidates import edit, list_candidates, show
 from turnwise.service.cli.pool.catalogues import encode, import_
-from turnwise.service.cli.pool.edits import alias, learn, load, remove
+from turnwise.service.cli.pool.edits import alias, learn, remove
+from turnwise.service.cli.pool.loading import load
 from turnwise.service.cli.pool.snapshots import move, restore, snapshot
 
 pool = typer.Typer(

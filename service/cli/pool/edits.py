@@ -1,80 +1,17 @@
-"""`turnwise pool load`, `learn`, `remove` and `alias`: edits of a pool on a running service."""
+"""`turnwise pool learn`, `remove` and `alias`: edits of a pool on a running service."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
-from turnwise.service.cli.pool.options import (
-    BodyColumn,
-    Encoding,
-    ExamplesColumn,
-    GroupColumn,
-    IdColumn,
-    MetadataColumns,
-    TextColumn,
-    split_names,
-)
-from turnwise.service.cli.progress import UploadProgress
 
-
-def load(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="Candidates: .jsonl, .json, .csv or .tsv with a text and optionally id, examples, "
-            "group and others, or .txt with one text a line (also .gz, .xz)."
-        ),
-    ],
-    *,
-    pool: Annotated[str, typer.Option(help="Name of the pool; created if it does not exist.")],
-    add_examples: Annotated[
-        bool,
-        typer.Option(
-            "--add-examples",
-            help="Add only the examples of the file, to candidates that the pool has.",
-        ),
-    ] = False,
-    text: TextColumn = None,
-    examples: ExamplesColumn = None,
-    id: IdColumn = None,
-    group: GroupColumn = None,
-    body: BodyColumn = None,
-    metadata: MetadataColumns = None,
-    encoding: Encoding = None,
-    url: Url = LOCAL,
-    key: Key = None,
-) -> None:
-    """Upload candidates to a running service, in batches.
-
-    Rows with the same text, or the same id, are one candidate with the examples of all of them.
-    Columns that are not read otherwise become metadata.
-
-    A batch makes one version of the pool, or changes nothing if it fails. After an interruption,
-    run the command again: it skips the candidates that the pool has.
-    """
-    from turnwise.service.client import CandidateFile, Columns, NotFoundError
-
-    columns = Columns(text, examples, id, group, body, split_names(metadata))
-    candidates = CandidateFile.read(file, columns, encoding)
-    for note in candidates.notes:
-        typer.echo(f"{file}: {note}")
-    with connected(url, key) as client, UploadProgress() as progress:
-        target = client.pool(pool)
-        try:
-            loaded = target.load(candidates, progress, add_examples=add_examples)
-        except NotFoundError:
-            if add_examples:
-                raise
-            target.create()
-            loaded = target.load(candidates, progress)
-    counted = f", {loaded.examples} examples" if loaded.examples else ""
-    typer.echo(
-        f"pool {pool}: version {loaded.version}, {loaded.size} candidates "
-        f"({loaded.upserted} new or changed, {loaded.unchanged} as before){counted}"
-    )
+if TYPE_CHECKING:
+    from turnwise.service.client import Client, Pool, Removed
 
 
 def learn(
@@ -110,15 +47,23 @@ def remove(
     The command removes the ids in batches. Each batch makes one version of the pool.
     """
     ids = _read_ids(file)
-    removed = 0
-    missing = 0
     with connected(url, key) as client:
-        most = int(client.version().limits["max_candidates"])
-        for start in range(0, len(ids), most):
-            edited = client.pool(pool).remove_many(ids[start : start + most])
-            removed += edited.removed
-            missing += edited.missing
-    typer.echo(f"pool {pool}: {removed} candidates removed, {missing} were not there")
+        total = remove_in_batches(client, client.pool(pool), ids)
+    typer.echo(f"pool {pool}: {total.removed} candidates removed, {total.missing} were not there")
+
+
+def remove_in_batches(client: "Client", pool: "Pool", ids: Sequence[str]) -> "Removed":
+    """Remove candidates; return the sum of all batches, version and size of the last one."""
+    from turnwise.service.client import Removed
+
+    most = int(client.version().limits["max_candidates"])
+    total = Removed(version=0, removed=0, missing=0, size=0)
+    for start in range(0, len(ids), most):
+        last = pool.remove_many(ids[start : start + most])
+        total = replace(
+            last, removed=total.removed + last.removed, missing=total.missing + last.missing
+        )
+    return total
 
 
 def alias(

@@ -77,7 +77,7 @@ MetadataColumns = Annotated[
 Encoding = Annotated[
     str | None,
     typer.Option(
-        help="Encoding of the file, such as cp1252.", show_default="as its mark, or UTF-8"
+        help="Encoding of the file, such as cp1252.", show_default="UTF-8, or as its mark says"
     ),
 ]
 

@@ -31,6 +31,32 @@ def test_load_changes_what_differs_and_keeps_the_description(
     assert live.get("/pools/p")["description"] == "ours"
 
 
+def test_load_replaces_a_pool_and_shows_first_what_would_change(
+    live: Live, tmp_path: Path, command: Command, refused: Command
+) -> None:
+    rest = ("--pool", "p", "--url", live.url)
+    (tmp_path / "a.csv").write_text("id,answer\n1,Hello\n2,Bye\n3,Thanks\n")
+    (tmp_path / "b.csv").write_text("id,answer,question\n2,Bye,\n3,Thank you,\n4,Yes,Open?\n")
+    said = command("load", tmp_path / "a.csv", "--dry-run", *rest)
+    assert "pool p: 3 new, 0 changed, 0 as before; 0 that the file lacks would stay" in said
+    assert live.http.get("/pools/p").status_code == 404
+    command("load", tmp_path / "a.csv", *rest)
+    load = ("load", tmp_path / "b.csv", *rest)
+    said = command(*load, "--dry-run", "--replace")
+    assert said.splitlines()[1:] == [
+        "+ 4: Yes",
+        "~ 3: Thank you",
+        "- 1: Hello",
+        "pool p: 1 new, 1 changed, 1 as before; 1 that the file lacks would go",
+    ]
+    assert live.get("/pools/p")["version"] == 1
+    said = command(*load, "--replace", "--yes")
+    assert "version 3, 3 candidates (2 new or changed, 1 as before), 1 removed, 1 examples" in said
+    said = command(*load, "--replace")
+    assert "3 candidates (0 new or changed, 3 as before), 1 examples" in said
+    assert "--add-examples" in refused(*load, "--replace", "--add-examples")
+
+
 def test_load_counts_the_examples_of_the_file(live: Live, tmp_path: Path, command: Command) -> None:
     pay = {"id": "pay", "text": "By card.", "examples": ["How can I pay?", "Is cash fine?"]}
     hours = {"text": "From nine to five.", "examples": ["When are you open?"], "group": "hours"}

@@ -1,0 +1,71 @@
+"""What loading a file would change in a pool of a running service."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from turnwise.service.client import CandidateFile, NotFoundError, Pool, UploadedCandidate
+from turnwise.service.wire.pools import PoolCandidate, derive_id
+
+_PAGE = 500
+_SHOWN = 10
+"""Candidates of a kind that are shown."""
+_WIDTH = 60
+"""Characters of a text that are shown."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """The candidates of a file and of a pool, by what loading the file would do with them."""
+
+    new: dict[str, str] = field(default_factory=dict)
+    """Texts by id: the pool does not have these candidates."""
+    changed: dict[str, str] = field(default_factory=dict)
+    """The pool has others with these ids."""
+    unchanged: int = 0
+    missing: dict[str, str] = field(default_factory=dict)
+    """The file does not have these candidates of the pool."""
+
+    @classmethod
+    def find(cls, file: CandidateFile, pool: Pool) -> "Changes":
+        """Return the changes, with a pool that perhaps does not exist."""
+        given = {each.id or derive_id(each.text): each for each in file.candidates}
+        changes = cls()
+        for held in _list_candidates(pool):
+            candidate = given.pop(held.id, None)
+            if candidate is None:
+                changes.missing[held.id] = held.text
+            elif _is_equal(candidate, held):
+                changes.unchanged += 1
+            else:
+                changes.changed[held.id] = candidate.text
+        changes.new = {id: candidate.text for id, candidate in given.items()}
+        return changes
+
+    def lines(self, *, removed: bool) -> Iterator[str]:
+        """Yield the first candidates of each kind, in a line each; the missing ones if removed."""
+        missing = self.missing if removed else {}
+        for mark, texts in (("+", self.new), ("~", self.changed), ("-", missing)):
+            for id, text in list(texts.items())[:_SHOWN]:
+                shown = text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…"
+                yield f"{mark} {id}: {' '.join(shown.split())}"
+            if len(texts) > _SHOWN:
+                yield f"{mark} and {len(texts) - _SHOWN} more"
+
+
+def _list_candidates(pool: Pool) -> Iterator[PoolCandidate]:
+    """Yield all candidates of a pool; none if it does not exist."""
+    cursor = None
+    try:
+        while True:
+            page = pool.candidates(limit=_PAGE, cursor=cursor)
+            yield from page.candidates
+            cursor = page.cursor
+            if cursor is None:
+                return
+    except NotFoundError:
+        return
+
+
+def _is_equal(candidate: UploadedCandidate, held: PoolCandidate) -> bool:
+    fields = ("text", "metadata", "examples", "group", "body")
+    return all(getattr(candidate, name) == getattr(held, name) for name in fields)

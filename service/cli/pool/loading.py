@@ -1,0 +1,129 @@
+"""`turnwise pool load`: puts the candidates of a file into a pool of a running service."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnwise.models.errors import TurnwiseError
+from turnwise.service.cli.connected import LOCAL, Key, Url, connected
+from turnwise.service.cli.pool.edits import remove_in_batches
+from turnwise.service.cli.pool.options import (
+    BodyColumn,
+    Encoding,
+    ExamplesColumn,
+    GroupColumn,
+    IdColumn,
+    MetadataColumns,
+    TextColumn,
+    split_names,
+)
+from turnwise.service.cli.progress import UploadProgress
+
+if TYPE_CHECKING:
+    from turnwise.service.cli.pool.changes import Changes
+    from turnwise.service.client import CandidateFile, Loaded, Pool
+
+
+def load(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Candidates: .jsonl, .json, .csv or .tsv with a text and optionally id, examples, "
+            "group and others, or .txt with one text a line (also .gz, .xz)."
+        ),
+    ],
+    *,
+    pool: Annotated[str, typer.Option(help="Name of the pool; created if it does not exist.")],
+    add_examples: Annotated[
+        bool,
+        typer.Option(
+            "--add-examples",
+            help="Add only the examples of the file, to candidates that the pool has.",
+        ),
+    ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Also remove the candidates that the file does not have, if you agree.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before --replace removes.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change.")
+    ] = False,
+    text: TextColumn = None,
+    examples: ExamplesColumn = None,
+    id: IdColumn = None,
+    group: GroupColumn = None,
+    body: BodyColumn = None,
+    metadata: MetadataColumns = None,
+    encoding: Encoding = None,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Upload candidates to a running service, in batches.
+
+    Rows with the same text, or the same id, are one candidate with the examples of all of them.
+    Columns that are not read otherwise become metadata.
+
+    A batch makes one version of the pool, or changes nothing if it fails. After an interruption,
+    run the command again: it skips the candidates that the pool has. Candidates that the file does
+    not have stay in the pool, unless you --replace them.
+    """
+    from turnwise.service.cli.pool.changes import Changes
+    from turnwise.service.client import CandidateFile, Columns
+
+    if add_examples and (replace or dry_run):
+        raise TurnwiseError("--add-examples goes neither with --replace nor with --dry-run")
+    columns = Columns(text, examples, id, group, body, split_names(metadata))
+    candidates = CandidateFile.read(file, columns, encoding)
+    for note in candidates.notes:
+        typer.echo(f"{file}: {note}")
+    with connected(url, key) as client:
+        target = client.pool(pool)
+        changes = Changes.find(candidates, target) if replace or dry_run else Changes()
+        if dry_run:
+            _show(changes, pool, replace=replace)
+            return
+        if changes.missing and not yes:
+            count = len(changes.missing)
+            typer.confirm(f"Remove {count} candidates that the file does not have?", abort=True)
+        loaded = _load(target, candidates, add_examples=add_examples)
+        removal = remove_in_batches(client, target, list(changes.missing))
+    counts = [f"({loaded.upserted} new or changed, {loaded.unchanged} as before)"]
+    if removal.removed:
+        counts.append(f"{removal.removed} removed")
+    if loaded.examples:
+        counts.append(f"{loaded.examples} examples")
+    version = removal.version or loaded.version
+    size = loaded.size - removal.removed
+    typer.echo(f"pool {pool}: version {version}, {size} candidates {', '.join(counts)}")
+
+
+def _load(pool: "Pool", file: "CandidateFile", *, add_examples: bool) -> "Loaded":
+    """Upload the candidates; create the pool if it does not exist."""
+    from turnwise.service.client import NotFoundError
+
+    with UploadProgress() as progress:
+        try:
+            return pool.load(file, progress, add_examples=add_examples)
+        except NotFoundError:
+            if add_examples:
+                raise
+            pool.create()
+            return pool.load(file, progress)
+
+
+def _show(changes: "Changes", pool: str, *, replace: bool) -> None:
+    """Print what loading would change."""
+    for line in changes.lines(removed=replace):
+        typer.echo(line)
+    others = f"{len(changes.missing)} that the file lacks would {'go' if replace else 'stay'}"
+    typer.echo(
+        f"pool {pool}: {len(changes.new)} new, {len(changes.changed)} changed, "
+        f"{changes.unchanged} as before; {others}"
+    )

@@ -8,7 +8,7 @@ Every utterance is encoded once a role and relation; the rest is one matrix prod
 that the time grows linearly with the size of the split.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from turnwise.models.evaluation.metrics import (
 )
 from turnwise.models.evaluation.report import FULL_POOL, Row
 from turnwise.models.evaluation.significance import Outcomes
-from turnwise.models.evaluation.split import Split, make_split
+from turnwise.models.evaluation.split import LENGTHS, Split, make_split
 from turnwise.models.evaluation.systems import (
     System,
     lexical_systems,
@@ -35,30 +35,38 @@ from turnwise.models.pairwise import PairwiseModel
 
 BLOCK = 256
 TIMED_CANDIDATES = 1000
+WORDS = ((1, 4), (5, 9), (10, 19), (20, None))
+"""Words of utterances that share a column in a table."""
 
 
 def evaluate_next_utterance(
-    models: Mapping[str, UtteranceEncoder | PairwiseModel], dialogues: Iterable[Dialogue]
+    models: Mapping[str, UtteranceEncoder | PairwiseModel],
+    dialogues: Iterable[Dialogue],
+    lengths: Sequence[int] = LENGTHS,
+    *,
+    parts: bool = False,
 ) -> list[Row]:
     """Evaluate all systems of the models, after random and BM25.
 
     Args:
         models: By their names in the table.
         dialogues: The dialogues of a split.
+        lengths: Lengths of contexts.
+        parts: Whether to evaluate parts of the score of encoders with pairs as well.
 
     Returns:
         A row for each system: the metrics of `retrieval_metrics` by length and as the mean over
-        lengths, those of the full pool as `full_pool_METRIC`, and the median milliseconds of one
-        more turn: to encode the texts that are new with it, one by one, and to score 1,000
-        candidates.
+        lengths, the average rank by the words of the true utterance, the metrics of the full pool
+        as `full_pool_METRIC`, and the median milliseconds of one more turn: to encode the texts
+        that are new with it, one by one, and to score 1,000 candidates.
 
     Raises:
         TurnwiseError: No dialogue is longer than the shortest context.
     """
-    split = make_split(dialogues)
+    split = make_split(dialogues, lengths)
     result = [_row(system.name, system, split) for system in lexical_systems(split)]
     for label, model in models.items():
-        systems = retrieval_systems(model, split)
+        systems = retrieval_systems(model, split, parts=parts)
         result += [_row(f"{label} · {system.name}", system, split) for system in systems]
     return result
 
@@ -78,7 +86,8 @@ def ranks_in_full_pool(system: System, split: Split) -> Metrics:
 
 def _row(name: str, system: System, split: Split) -> Row:
     of_true = _ranks_among_length(system, split)
-    metrics = _measure_by_length(of_true, split) | ranks_in_full_pool(system, split)
+    metrics = _measure_by_length(of_true, split) | _rank_by_words(of_true, split)
+    metrics |= ranks_in_full_pool(system, split)
     outcomes = Outcomes(of_true.expected, split.lengths.astype(str), split.dialogues)
     return Row(name, metrics, turn_ms(system, split, TIMED_CANDIDATES), outcomes)
 
@@ -101,6 +110,20 @@ def _measure_by_length(of_true: Ranks, split: Split) -> Metrics:
             for h, count in zip(lengths, counts, strict=True)
         }
     )
+
+
+def _rank_by_words(of_true: Ranks, split: Split) -> Metrics:
+    """Return the average rank of the true utterances of each span of words."""
+    words = np.array([len(context.target.text.split()) for context in split.contexts])
+    spans = {
+        f"{least}-{most}" if most else f"{least}+": (least <= words) & (words <= (most or np.inf))
+        for least, most in WORDS
+    }
+    return {
+        f"average_rank/words={name}": float(of_true.expected[inside].mean())
+        for name, inside in spans.items()
+        if inside.any()
+    }
 
 
 def _ranks(system: System, contexts: Indices, candidates: Indices, true: Indices) -> Ranks:

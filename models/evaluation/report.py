@@ -69,6 +69,9 @@ LAYOUTS = {
     "conversational-search": Layout(
         "All questions", "r@1", "turns=", "utterances up to the question", "R@1 (higher is better)"
     ),
+    "distances": Layout(
+        "All distances", "cosine", "d=", "utterances from the first to the second", "cosine"
+    ),
     "pairs": Layout("All pairs", "both", "", "kind", "share of pairs (higher is better)"),
     "journal": Layout("All choices", "p@1", "turns=", TURNS, "P@1 (higher is better)"),
     "similarity": Layout("All pairs", "spearman", "turns=", TURNS, "Spearman (higher is better)"),

@@ -115,11 +115,17 @@ def lexical_systems(split: Split) -> list[System]:
     return [System("random", random), System("BM25", one_by_one(bm25))]
 
 
-def retrieval_systems(model: UtteranceEncoder | PairwiseModel, split: Split) -> list[System]:
-    """Return all systems of a model that encodes candidates beforehand."""
+def retrieval_systems(
+    model: UtteranceEncoder | PairwiseModel, split: Split, *, parts: bool = False
+) -> list[System]:
+    """Return all systems of a model that encodes candidates beforehand.
+
+    With `parts`, also those of `part_systems`.
+    """
     if isinstance(model, PairwiseModel):
         return [pairwise_system(model, split)]
-    return encoder_systems(encode_split(model, split))
+    encoded = encode_split(model, split)
+    return encoder_systems(encoded) + (part_systems(encoded) if parts else [])
 
 
 def encoder_systems(encoded: EncodedSplit) -> list[System]:
@@ -170,6 +176,32 @@ def linear_systems(encoded: EncodedSplit) -> list[System]:
             _last_system(encoded, "last utterance"),
         ]
     return [_sum_system(encoded, "CCL"), _last_system(encoded, "CCL, last utterance")]
+
+
+def part_systems(encoded: EncodedSplit) -> list[System]:
+    """Return the systems of an encoder with pairs that show what its parts do (C3L, Table 5).
+
+    They are direct neighbours, the pairs (i, i + 1) alone; [B1], Σ b1_i, as the bi-encoder is
+    Σ b2_i; and the mean over all rows plus the bi-encoder. An encoder without pairs has none.
+    """
+    if not encoded.encoder.kind.paired:
+        return []
+    neighbours = [_neighbour_query(*each) for each in encoded.to_mix]
+    first = [b1.sum(axis=0) for b1 in encoded.first]
+    both = [
+        running_query(rows(*each)) + second.sum(axis=0)
+        for each, second in zip(encoded.to_mix, encoded.second, strict=True)
+    ]
+    turn = _row_turn(encoded)
+    queries = {"direct neighbours": neighbours, "[B1] alone": first, "mean + bi-encoder": both}
+    return [linear(name, np.stack(of), encoded.vectors, turn) for name, of in queries.items()]
+
+
+def _neighbour_query(first: Float32, second: Float32) -> Float32:
+    """Return the sum (d,) of the unit mixtures of neighbours; b2 of a single utterance."""
+    mixtures = [row(b1[None], b2) for b1, b2 in zip(first[:-1], second[1:], strict=True)]
+    query: Float32 = np.stack(mixtures or [second[0]]).sum(axis=0)
+    return query
 
 
 def other_systems(encoded: EncodedSplit) -> list[System]:

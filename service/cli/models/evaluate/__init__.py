@@ -34,6 +34,7 @@ from turnwise.service.cli.options import (
 evaluate = typer.Typer(help="Measure models.", no_args_is_help=True)
 
 _SETTINGS = ["2,2,0", "2,2,1", "2,2,2"]
+_LENGTHS = list(range(2, 11))
 _HISTORIES = [2, 5, 10]
 _DISTANCES = [1, 2, 3, 4]
 _SIZES = [20, 1_000, 100_000]
@@ -44,6 +45,15 @@ _EXAMPLES = [0, 1, 3, 5]
 def measure_next_utterance(
     *,
     data: Data,
+    history: Annotated[list[int], typer.Option(min=1, help="Lengths of contexts.")] = _LENGTHS,
+    parts: Annotated[
+        bool,
+        typer.Option(
+            "--parts",
+            help="Also measure parts of C3L's score: direct neighbours, [B1] alone, and pairs "
+            "together with single vectors.",
+        ),
+    ] = False,
     model: Models = None,
     base: Base = BASE,
     out: Out = None,
@@ -54,7 +64,25 @@ def measure_next_utterance(
     from turnwise.service.cli.models.evaluate import next_utterance as task
 
     compared = Compared(model, base, precision)
-    task.measure(data, compared, out=out, limit=limit)
+    task.measure(data, compared, lengths=history, parts=parts, out=out, limit=limit)
+
+
+@evaluate.command("distances", cls=ManyValues)
+def measure_distances(
+    *,
+    data: Data,
+    reach: Annotated[int, typer.Option(min=1, help="Greatest distance.")] = 5,
+    model: Models = None,
+    base: Base = BASE,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Draw how similarity falls with the distance of two utterances, forward and backward."""
+    from turnwise.service.cli.models.evaluate import distances as task
+
+    compared = Compared(model, base, precision)
+    task.measure(data, compared, reach=reach, out=out, limit=limit)
 
 
 @evaluate.command("short-term", cls=ManyValues)

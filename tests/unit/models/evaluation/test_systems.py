@@ -21,6 +21,7 @@ from turnwise.models.evaluation.systems import (
     linear_systems,
     other_systems,
     pairwise_system,
+    part_systems,
     reading_system,
     recommended,
     reranked,
@@ -91,6 +92,33 @@ def test_scores_are_those_of_the_definition(
         expected.append(vectors @ query_of(name, encoder, texts, relations))
     scores = all_scores(encoded_systems(encoded)[name], encoded)
     np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+def test_parts_of_a_score_are_those_of_the_definition(
+    tiny_encoder: Encoders, dialogues: list[Dialogue]
+) -> None:
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
+    encoded = encode_split(encoder, make_split(dialogues[1:4], [1, 3], full_pool=False))
+    found = {system.name: all_scores(system, encoded) for system in part_systems(encoded)}
+    for n, (first, second) in enumerate(zip(encoded.first, encoded.second, strict=True)):
+        b1, b2 = first.astype(np.float64), second.astype(np.float64)
+        mixed = {
+            (i, j): (b1[i] + b2[j]) / np.linalg.norm(b1[i] + b2[j])
+            for i, j in combinations(range(len(b1)), 2)
+        }
+        if not mixed:  # a single utterance is scored by its own vector
+            np.testing.assert_allclose(
+                found["direct neighbours"][n], encoded.vectors @ b2[0], atol=1e-4
+            )
+            continue
+        naive = {
+            "direct neighbours": sum(m for (i, j), m in mixed.items() if j == i + 1),
+            "[B1] alone": b1.sum(axis=0),
+            "mean + bi-encoder": sum(mixed.values()) + b2.sum(axis=0),
+        }
+        for name, query in naive.items():
+            np.testing.assert_allclose(found[name][n], encoded.vectors @ query, atol=1e-4)
+    assert part_systems(encode_split(tiny_encoder(EncoderKind.CURVED), encoded.split)) == []
 
 
 def test_a_card_has_the_vectors_of_a_published_checkpoint_mixed_as_they_are(

@@ -27,7 +27,7 @@ def test_tuples_are_answered_and_scored(tmp_path: Path) -> None:
     answers.write_text("\n".join(map(json.dumps, people)))
     result = run(app, ["evaluate", "best-worst", "scores", str(answers), "--out", str(out)])
     assert result.exit_code == 0, result.output
-    assert "alpha, ordinal: 1.000" in result.output
+    assert "alpha of ratings, ordinal: 1.000" in result.output
     assert "split-half reliability, 100 splits: 1.000" in result.output
     scores = {line["id"]: line["score"] for line in lines(out)}
     assert len(scores) == 15
@@ -49,6 +49,6 @@ def test_what_answers_leave_undefined_is_printed(
     answers.write_text("\n".join(map(json.dumps, said)))
     result = run(app, ["evaluate", "best-worst", "scores", str(answers), "--out", str(out)])
     assert result.exit_code == 0, result.output
-    assert ("alpha, nominal: not defined" in result.output) == (len(answered) == 1)
+    assert ("alpha of ratings, nominal: not defined" in result.output) == (len(answered) == 1)
     assert f"split-half reliability, 100 splits: {reliability}" in result.output
     assert "Spearman-Brown: not defined" in result.output

@@ -1,0 +1,21 @@
+"""`turnwise evaluate distances`."""
+
+from pathlib import Path
+
+from turnwise.models.errors import naming
+from turnwise.models.evaluation.distances import evaluate_distances
+from turnwise.service.cli.models.evaluate.loading import load_encoders
+from turnwise.service.cli.models.evaluate.options import Compared
+from turnwise.service.cli.models.evaluate.report import report
+from turnwise.service.cli.options import read_files
+
+
+def measure(
+    data: list[Path], compared: Compared, *, reach: int, out: Path | None, limit: int | None
+) -> None:
+    """Compare utterances with those before and after them."""
+    dialogues = read_files(data, limit)
+    encoders = load_encoders(compared)
+    with naming(data):
+        rows = evaluate_distances(encoders, dialogues, reach)
+    report("distances", data, rows, out)

@@ -1,4 +1,4 @@
-"""The checks of requests that the types of their fields do not make."""
+"""Checks of requests that the types of their fields cannot express."""
 
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.settings import Limits, describe_excess

@@ -18,7 +18,14 @@ from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import Candidate, FollowedPools, PoolKey, PoolView, RunningQueries
+from turnwise.service.pools import (
+    Candidate,
+    FollowedPools,
+    PoolKey,
+    PoolView,
+    RunningQueries,
+    following,
+)
 from turnwise.service.pools.memory import upkeep
 from turnwise.service.pools.opening import PoolLimits
 from turnwise.service.pools.redis.commands import Commands
@@ -148,9 +155,13 @@ StartReplica = Callable[..., Awaitable[Replica]]
 
 @pytest.fixture
 async def start(
-    redis_url: str, tiny_encoder: Callable[[EncoderKind], UtteranceEncoder], tmp_path: Path
+    redis_url: str,
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[StartReplica]:
-    """Starts replicas, which stop after the test."""
+    """Starts replicas, which see changes in Redis soon, and stop after the test."""
+    monkeypatch.setattr(following, "POLL_SECONDS", 0.05)
     replicas = count()
     async with AsyncExitStack() as stack:
 

@@ -162,13 +162,12 @@ async def test_a_fold_shortens_the_log_and_changes_nothing(
 ) -> None:
     one = await start()
     two = await start()
-    await edited(one, 12)
+    await edited(one, 13)
     await two.find()
     await until(lambda: two.follows(one))
-    monkeypatch.setattr(upkeep, "MIN_ENTRIES", 5)  # not before: a fold would leave the later edits
-    await one.upsert("This makes the log too long.")
     before = one.contents()
     version = one.version()
+    monkeypatch.setattr(upkeep, "MIN_ENTRIES", 5)  # not before: a fold would leave the later edits
     await log_has(redis, 1)
     assert one.version() == version
     stored = await redis.hmget(META, "version", "stored")
@@ -271,7 +270,7 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     one = await start()
     two = await start()
-    await edited(one, 12)
+    await edited(one, 13)
     await two.find()
     await until(lambda: two.follows(one))
     await one.upsert("Not polled yet.")

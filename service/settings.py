@@ -119,7 +119,7 @@ class Settings(Limits):
     allow_anonymous: bool = False
     """Whether the service may bind to more than loopback without API keys."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
-    """Names, separated by commas, that requests may have in `Host`, beside `localhost`."""
+    """Names, separated by commas, that requests may have in `Host`, besides `localhost`."""
     api_keys: tuple[ApiKey, ...] = ()
     """JSON: `[{"name", "sha256", "scopes", "expires"}]`; `turnwise key NAME` makes one."""
     api_keys_file: Path | None = None
@@ -347,7 +347,7 @@ def local_url(host: str, port: int) -> str:
 
 
 class SettingsError(TurnwiseError):
-    """A setting is unknown, out of range, or unsafe beside another."""
+    """A setting is unknown, out of range, or unsafe together with another."""
 
 
 def read_settings(**given: object) -> Settings:

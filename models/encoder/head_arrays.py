@@ -2,7 +2,7 @@
 
 An encoder with heads reads a text with the prefix of one of two roles (`roles.read_as`). The heads
 compute other roles from that vector, v: each is a small network, normalize(W v + V gelu(U v)). A
-turn thus costs one pass of the encoder, and a session keeps one vector for an utterance.
+turn therefore costs one pass of the encoder, and a session keeps one vector for an utterance.
 """
 
 from collections.abc import Iterator, Sequence

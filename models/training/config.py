@@ -191,7 +191,7 @@ class Nli(Section):
 
 
 class UtteranceCorpus(CorpusSource):
-    """A corpus of which single utterances are read."""
+    """A corpus that is read as single utterances."""
 
     utterances: PositiveInt = 1000
     """Utterances that are drawn."""

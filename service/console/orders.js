@@ -12,7 +12,7 @@ export function clearOrders() {
 
 /**
  * @param {{orders: {order: string[], score: number}[], next_goal: string}} plan
- * @param {{id: string, text: string, speaker: string}[]} goals As they stand in the list.
+ * @param {{id: string, text: string, speaker: string}[]} goals In the order of the list.
  * @param {{adopt: (ids: string[]) => void, pursue: (goal: any) => void}} deeds
  */
 export function drawOrders({ orders, next_goal }, goals, { adopt, pursue }) {

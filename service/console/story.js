@@ -127,7 +127,7 @@ function asked() {
   if (location.hash === "#story") at(0);
 }
 
-/** Do the next step, and then say what is to be seen; after the last one, begin anew. */
+/** Do the next step, and then say what there is to see; after the last one, start over. */
 async function next() {
   const to = (place + 1) % STEPS.length;
   const { act, seen } = STEPS[to];

@@ -316,7 +316,7 @@ class EncoderLearner(nn.Module):
     ) -> Tensor:
         """Return the loss of a step's texts, as the teacher encodes them.
 
-        Heads learn each utterance in one random context role. The teacher thus reads it once for
+        Heads learn each utterance in one random context role. So the teacher reads it once for
         them, not four times.
         """
         as_after = np.union1d(batch.after[batch.target], batch.passed_over)

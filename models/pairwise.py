@@ -86,7 +86,7 @@ class PairwiseModel:
         name: The folder's name, or the name given.
         encoder: Embeds utterances, all in the role of a candidate.
         projectors: The weights that the encoder does not have.
-        context_length: Last utterances k of a context that count.
+        context_length: Number k of the newest utterances of a context that count.
         dimension: Length of the projected vectors.
     """
 

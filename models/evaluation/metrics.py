@@ -2,7 +2,7 @@
 
 One rule holds for equal scores everywhere: they are in random order, and a metric is its expected
 value over that order. A tie of one right and one wrong candidate counts half, and a constant score
-is worth what chance is. A score that is NaN counts as the lowest.
+is as good as chance. A score that is NaN counts as the lowest.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

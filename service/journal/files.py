@@ -49,7 +49,7 @@ def all_lines(file: Path) -> Iterator[tuple[Line | None, bytes]]:
 
 
 class Deletions:
-    """The lines of deleted sessions: `line in deletions` if its session was deleted after it."""
+    """Deleted sessions. `line in deletions` says whether its session was deleted after the line."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._sessions: dict[tuple[str, str], int] = {}

@@ -189,8 +189,8 @@ class PrivateRedis:
         to there. One that is damaged before its end is copied, then cut where the damage begins.
 
         Raises:
-            PrivateRedisError: Another process uses the folder, a server wrote it whose files this
-                one cannot read, there is no server, or it does not start.
+            PrivateRedisError: Another process uses the folder, its files are of a server that
+                this one cannot read, there is no server, or it does not start.
         """
         self._start_server()
         self._keeper.start()

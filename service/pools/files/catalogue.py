@@ -1,8 +1,8 @@
 """Catalogues: files of candidates that are encoded in bulk.
 
 A file is one that `turnwise pool load` takes, or Parquet. In Parquet, `metadata` may be an object,
-or JSON as a string. A catalogue is never held in memory, except for the candidates that have examples in
-several rows.
+or JSON as a string. A catalogue is never held in memory, except for the candidates that have
+examples in several rows.
 """
 
 import hashlib

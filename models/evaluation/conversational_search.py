@@ -22,12 +22,19 @@ from turnwise.models.data import (
 )
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.metrics import Mask, search_metrics, spans
+from turnwise.models.evaluation.metrics import Mask, Metrics, search_metrics, spans
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
-from turnwise.models.evaluation.split import Context, Split, encode_split, next_speaker
+from turnwise.models.evaluation.split import (
+    Context,
+    EncodedSplit,
+    Split,
+    encode_split,
+    next_speaker,
+)
 from turnwise.models.evaluation.systems import System, lexical_systems, recommended, turn_ms
 from turnwise.models.evaluation.truncation import warn_of_truncation
+from turnwise.models.texts import fold_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +44,15 @@ class Question:
     Attributes:
         context: The utterances of the conversation up to the question, which is the last one.
         right: (P,) whether each passage is right: some are, but not all.
+        said: (P,) whether another speaker has said the passage, and it is not right. As in a
+            turn, it is not offered again.
         rewrite: The question in words that need no context; the question itself if nobody gave one.
         id: The id of the conversation.
     """
 
     context: tuple[Utterance, ...]
     right: Mask
+    said: Mask
     rewrite: str
     id: str
 
@@ -79,9 +89,8 @@ def read_search(conversations: Sequence[str | Path], passages: Sequence[str | Pa
         if name in texts:
             raise record.error("id", f"'{name}' is also the id of another passage")
         texts[name] = record.text("text")
-    index_of = {name: index for index, name in enumerate(texts)}
     records = [record for file in conversations for record in read_records(file)]
-    questions = [question for record in records for question in _read_questions(record, index_of)]
+    questions = [question for record in records for question in _read_questions(record, texts)]
     if not questions:
         raise DataError("no utterance has passages", ", ".join(map(str, conversations)))
     has_rewrites = any(question.rewrite != question.context[-1].text for question in questions)
@@ -109,9 +118,9 @@ def evaluate_search(
         if form != "running query":
             yield _measure(f"BM25 · {form}", lexical_systems(split)[1], split, data)
     for label, encoder in encoders.items():
-        for form, split in splits.items():
-            system = recommended(encode_split(encoder, split), encoder.aggregation)
-            yield _measure(f"{label} · {form}", system, split, data)
+        for form, encoded in _encode_splits(encoder, splits).items():
+            system = recommended(encoded, encoder.aggregation)
+            yield _measure(f"{label} · {form}", system, encoded.split, data)
 
 
 def _make_splits(data: SearchSet, utterances: int, words: int) -> dict[str, Split]:
@@ -139,6 +148,29 @@ def _make_split(data: SearchSet, contexts: Sequence[tuple[Utterance, ...]]) -> S
     return Split(tuple(targets), data.passages, np.array(true))
 
 
+def _encode_splits(
+    encoder: UtteranceEncoder, splits: Mapping[str, Split]
+) -> dict[str, EncodedSplit]:
+    """Encode splits with the same pool, which is encoded once."""
+    (pool,) = {split.pool for split in splits.values()}
+    contexts = [context for split in splits.values() for context in split.contexts]
+    true = np.concatenate([split.true for split in splits.values()])
+    whole = encode_split(encoder, Split(tuple(contexts), pool, true))
+    encoded: dict[str, EncodedSplit] = {}
+    start = 0
+    for form, split in splits.items():
+        own = slice(start, start + len(split.contexts))
+        start = own.stop
+        encoded[form] = replace(
+            whole,
+            split=split,
+            first=whole.first[own],
+            second=whole.second[own],
+            to_mix=whole.to_mix[own],
+        )
+    return encoded
+
+
 def _cut(context: Sequence[Utterance], words: int) -> tuple[Utterance, ...]:
     """Return a context in which others than the last speaker say only their first words."""
     asks = context[-1].speaker
@@ -155,10 +187,10 @@ def _join(context: Sequence[Utterance]) -> tuple[Utterance, ...]:
 
 def _measure(name: str, system: System, split: Split, data: SearchSet) -> Row:
     everything = np.arange(len(data.passages))
-    measured = [
-        search_metrics(system.scores(np.array([index]), everything)[0], question.right)
-        for index, question in enumerate(data.questions)
-    ]
+    measured: list[Metrics] = []
+    for index, question in enumerate(data.questions):
+        scores = system.scores(np.array([index]), everything)[0]
+        measured.append(search_metrics(np.where(question.said, -np.inf, scores), question.right))
     metrics = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
     first = np.array([each["r@1"] for each in measured])
     lengths = np.array([len(question.context) for question in data.questions])
@@ -168,21 +200,24 @@ def _measure(name: str, system: System, split: Split, data: SearchSet) -> Row:
     return Row(name, metrics, turn_ms(system, split, len(everything)), outcomes)
 
 
-def _read_questions(record: Record, index_of: Mapping[str, int]) -> Iterator[Question]:
-    """Yield the questions of a conversation."""
+def _read_questions(record: Record, passages: Mapping[str, str]) -> Iterator[Question]:
+    """Yield the questions of a conversation; passages are texts by their ids."""
+    names = list(passages)
+    folded = list(map(fold_text, passages.values()))
     said: list[Utterance] = []
     for item in record.records("utterances"):
         utterance = read_utterance(item)
         said.append(Utterance(utterance.speaker, item.text("text")))
         if "passages" not in item.fields:
             continue
-        right = np.zeros(len(index_of), np.bool_)
-        for name in item.texts("passages"):
-            if name not in index_of:
-                raise item.error("passages", f"no passage has the id '{name}'")
-            right[index_of[name]] = True
+        wanted = item.texts("passages")
+        if unknown := [name for name in wanted if name not in passages]:
+            raise item.error("passages", f"no passage has the id '{unknown[0]}'")
+        right = np.isin(names, wanted)
         if right.all():
             raise item.error("passages", "names all passages: some must be wrong")
         context = merge_runs(said)
+        heard = [fold_text(each.text) for each in said if each.speaker != utterance.speaker]
+        repeats = np.isin(folded, heard) & ~right
         rewrite = item.text("rewrite") if "rewrite" in item.fields else context[-1].text
-        yield Question(context, right, rewrite, identifier(record, "id") or record.where)
+        yield Question(context, right, repeats, rewrite, identifier(record, "id") or record.where)

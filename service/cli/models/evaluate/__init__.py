@@ -327,7 +327,7 @@ def measure_search(
     utterances: Annotated[int, typer.Option(min=1, help="Newest utterances to search for.")] = 3,
     words: Annotated[
         int, typer.Option(min=1, help="First words of other speakers' utterances to search for.")
-    ] = 20,
+    ] = 50,
     model: Models = None,
     out: Out = None,
     precision: Arithmetic = "float32",

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from tests.unit.models.conftest import Encoders
-from turnwise.models.data import write_jsonl
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.conversational_search import (
     SearchSet,
@@ -13,6 +12,7 @@ from turnwise.models.evaluation.conversational_search import (
     read_search,
 )
 from turnwise.models.roles import EncoderKind
+from turnwise.models.text_files import write_jsonl
 
 PASSAGES = [{"id": word, "text": word, "body": "Long."} for word in ("bread", "rain", "music")]
 FORMS = ("last utterance", "joined utterances", "running query", "rewrite")
@@ -85,6 +85,14 @@ def test_each_form_reads_its_part_of_the_conversation(
     assert rewritten.metrics["r@1/turns=3-4"] == pytest.approx(1 / 3)
     assert rewritten.outcomes
     assert rewritten.outcomes.mean == rewritten.metrics["r@1"]
+
+
+def test_a_passage_that_the_bot_has_said_is_not_offered_again(tmp_path: Path) -> None:
+    said = [user("lamp"), bot("Rain."), user("rain bread", passages=["bread"])]
+    data = read(tmp_path, {"utterances": said})
+    assert data.questions[0].said.tolist() == [False, True, False]
+    row, *_ = evaluate_search({}, data, utterances=3, words=20)
+    assert row.metrics["r@1"] == 1
 
 
 def test_without_rewrites_there_are_no_rows_for_them(

@@ -44,15 +44,16 @@ class Question:
     Attributes:
         context: The utterances of the conversation up to the question, which is the last one.
         right: (P,) whether each passage is right: some are, but not all.
-        said: (P,) whether another speaker has said the passage, and it is not right. As in a
-            turn, it is not offered again.
+        shown: (P,) passages that the conversation has shown before, and that are not right now:
+            those of earlier questions, and those that another speaker has said word for word. They
+            are not offered again.
         rewrite: The question in words that need no context; the question itself if nobody gave one.
         id: The id of the conversation.
     """
 
     context: tuple[Utterance, ...]
     right: Mask
-    said: Mask
+    shown: Mask
     rewrite: str
     id: str
 
@@ -190,7 +191,7 @@ def _measure(name: str, system: System, split: Split, data: SearchSet) -> Row:
     measured: list[Metrics] = []
     for index, question in enumerate(data.questions):
         scores = system.scores(np.array([index]), everything)[0]
-        measured.append(search_metrics(np.where(question.said, -np.inf, scores), question.right))
+        measured.append(search_metrics(np.where(question.shown, -np.inf, scores), question.right))
     metrics = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
     first = np.array([each["r@1"] for each in measured])
     lengths = np.array([len(question.context) for question in data.questions])
@@ -205,6 +206,7 @@ def _read_questions(record: Record, passages: Mapping[str, str]) -> Iterator[Que
     names = list(passages)
     folded = list(map(fold_text, passages.values()))
     said: list[Utterance] = []
+    earlier = np.zeros(len(names), np.bool_)
     for item in record.records("utterances"):
         utterance = read_utterance(item)
         said.append(Utterance(utterance.speaker, item.text("text")))
@@ -218,6 +220,9 @@ def _read_questions(record: Record, passages: Mapping[str, str]) -> Iterator[Que
             raise item.error("passages", "names all passages: some must be wrong")
         context = merge_runs(said)
         heard = [fold_text(each.text) for each in said if each.speaker != utterance.speaker]
-        repeats = np.isin(folded, heard) & ~right
+        earlier |= np.isin(folded, heard)
         rewrite = item.text("rewrite") if "rewrite" in item.fields else context[-1].text
-        yield Question(context, right, repeats, rewrite, identifier(record, "id") or record.where)
+        yield Question(
+            context, right, earlier & ~right, rewrite, identifier(record, "id") or record.where
+        )
+        earlier |= right

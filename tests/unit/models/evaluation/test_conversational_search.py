@@ -87,10 +87,15 @@ def test_each_form_reads_its_part_of_the_conversation(
     assert rewritten.outcomes.mean == rewritten.metrics["r@1"]
 
 
-def test_a_passage_that_the_bot_has_said_is_not_offered_again(tmp_path: Path) -> None:
+def test_a_passage_that_was_shown_is_not_offered_again(tmp_path: Path) -> None:
     said = [user("lamp"), bot("Rain."), user("rain bread", passages=["bread"])]
-    data = read(tmp_path, {"utterances": said})
-    assert data.questions[0].said.tolist() == [False, True, False]
+    again = [user("bread music", passages=["music"]), user("rain", passages=["rain"])]
+    data = read(tmp_path, {"utterances": [*said, bot("letter"), *again]})
+    assert [question.shown.tolist() for question in data.questions] == [
+        [False, True, False],
+        [True, True, False],
+        [True, False, True],
+    ]
     row, *_ = evaluate_search({}, data, utterances=3, words=20)
     assert row.metrics["r@1"] == 1
 

@@ -2,12 +2,10 @@
 
 import importlib
 import json
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict
 from http.server import ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -17,11 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.messages import REPLIES, posts
-from tests.support.service import Launch, Live
-from turnwise.models.card import CARD
-from turnwise.models.confidence import Calibration
-from turnwise.models.roles import EncoderKind
-from turnwise.models.scores import Aggregation
+from tests.support.service import Live
 from turnwise.service.client import Client, GivenTurn
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -36,7 +30,6 @@ TALK = [
     *(f"And {n}?" for n in range(6)),
     "a " * 1500,
 ]
-CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
 
 
 @pytest.fixture
@@ -50,22 +43,6 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Example:
 def client(live: Live) -> Iterator[Client]:
     with Client(live.url) as client:
         yield client
-
-
-@pytest.fixture
-def calibrated(
-    launch: Launch,
-    tmp_path: Path,
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
-    in_torch: Path,
-) -> Live:
-    """A service whose confidences are all below 1."""
-    folder = shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), tmp_path / "model")
-    card = {"aggregation": asdict(Aggregation()), "confidence": asdict(CALIBRATION)}
-    (folder / CARD).write_text(json.dumps(card))
-    live = launch(model=str(folder), data_dir=in_torch)
-    live.fill()
-    return live
 
 
 def said(live: Live, session: str) -> list[tuple[str, str]]:

@@ -1,16 +1,12 @@
-"""Dialogues and the files that hold them: JSON Lines, DailyDialog's text format and CSV.
+"""Dialogues, and the records of a file of JSON Lines.
 
-Every reader streams, reads `.gz` and `.xz` too, and raises `DataError`, which names file, line and
-field. Whatever the format of a dialogue, runs of white space become one space, empty texts are
-dropped, consecutive utterances of one speaker become one unless the dialogue says otherwise, and an
-empty dialogue is skipped.
+`dialogue_files` reads dialogues.
 """
 
-import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, groupby
+from itertools import groupby
 from math import inf, isfinite
 from operator import attrgetter
 from pathlib import Path
@@ -18,11 +14,8 @@ from typing import Any, Self, TypeVar
 
 from turnwise.models.errors import DataError
 from turnwise.models.text_files import (
-    COMPRESSED,
     describe_type,
-    open_text,
     read_jsonl,
-    read_lines,
 )
 
 T = TypeVar("T")
@@ -171,66 +164,11 @@ def read_records(path: str | Path) -> Iterator[Record]:
         yield Record(fields, str(path), line)
 
 
-def read_dialogues(path: str | Path) -> Iterator[Dialogue]:
-    """Stream the dialogues of a file; the ending of its name says the format.
-
-    - `.jsonl`: `{"id", "utterances": [{"speaker", "text"}]}` a line; other fields are ignored. An
-      utterance with `shown` or `rejected`, as the journal of the service has it, is `Preferred` to
-      these texts, except to itself and to the text that was `chosen`. With `"join": false`
-      consecutive utterances of one speaker stay apart, as in a story that one person tells.
-    - `.txt`: DailyDialog's own format, a dialogue a line, each utterance ended by `__eou__`,
-      said by A and B in turn.
-    - `.tsv`: the format of IoI's corpora; each right response ends a dialogue of A and B in turn.
-    - `.csv`: columns `dialogue_id` (or `id`), `speaker`, `text`; a dialogue's rows are consecutive.
-
-    Each may be followed by `.gz` or `.xz`. A dialogue without an id is named `STEM-LINE` after
-    the file and the line.
-
-    Raises:
-        DataError: The file cannot be read, or does not hold such dialogues.
-    """
-    path = Path(path)
-    plain = path.with_suffix("") if path.suffix in COMPRESSED else path
-    if plain.suffix not in _READERS:
-        expected = ", ".join(_READERS)
-        raise DataError(f"unknown ending: expected {expected}, or these with .gz or .xz", str(path))
-    for identifier, utterances, joined in _READERS[plain.suffix](path, plain.stem):
-        said = not_empty(utterances)
-        if all_said := merge_runs(said) if joined else tuple(said):
-            yield Dialogue(identifier, all_said)
-
-
 def not_empty(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
     """Make runs of white space one space and drop empty texts."""
     for utterance in utterances:
         if text := " ".join(utterance.text.split()):
             yield replace(utterance, text=text)
-
-
-_Dialogues = Iterator[tuple[str, Iterable[Utterance], bool]]
-"""The id and the utterances of each dialogue, and whether to join those of one speaker."""
-
-
-def _read_jsonl(path: Path, stem: str) -> _Dialogues:
-    for record in read_records(path):
-        utterances = [_with_others(item) for item in record.records("utterances")]
-        joined = "join" not in record.fields or record.typed("join", bool)
-        yield identifier(record, "id") or f"{stem}-{record.line}", utterances, joined
-
-
-def _with_others(record: Record) -> Utterance:
-    said = read_utterance(record)
-    others = [
-        text
-        for name in ("shown", "rejected")
-        if name in record.fields
-        for text in record.texts(name)
-    ]
-    right = {" ".join(said.text.split())}
-    if others and "chosen" in record.fields:
-        right.add(record.text("chosen"))
-    passed_over = tuple(dict.fromkeys(text for text in others if text not in right))
-    return Preferred(said.speaker, said.text, passed_over) if passed_over else said
 
 
 def identifier(record: Record, field: str) -> str | None:
@@ -253,85 +191,3 @@ def read_label(record: Record, field: str) -> str:
 def read_utterance(record: Record) -> Utterance:
     """Return the utterance of a record; its text may be empty."""
     return Utterance(read_label(record, "speaker"), record.typed("text", str))
-
-
-def _read_txt(path: Path, stem: str) -> _Dialogues:
-    with open_text(path) as file:
-        for number, line in enumerate(read_lines(file, path), start=1):
-            texts = filter(str.strip, line.split("__eou__"))  # an empty one does not take a turn
-            yield f"{stem}-{number}", map(Utterance, cycle("AB"), texts), True
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledResponse:
-    """A line of IoI's format: a context, a response, and whether that is right."""
-
-    line: int
-    is_right: bool
-    context: tuple[str, ...]
-    response: str
-
-
-def read_labelled_responses(path: str | Path) -> Iterator[LabelledResponse]:
-    """Stream a file of lines `label TAB utterance TAB ... TAB response`, with 1 for a right one.
-
-    The Ubuntu, Douban and E-commerce corpora come in this format. Empty utterances are left out.
-
-    Raises:
-        DataError: The file cannot be read, or a line is something else.
-    """
-    with open_text(path) as file:
-        for number, line in enumerate(read_lines(file, path), start=1):
-            label, *texts = (" ".join(field.split()) for field in line.split("\t"))
-            if label not in ("0", "1") or len(texts) < 2 or not texts[-1]:
-                what = "expected 0 or 1, utterances and a response, with tabs between them"
-                raise DataError(what, str(path), number)
-            context = tuple(filter(None, texts[:-1]))
-            yield LabelledResponse(number, label == "1", context, texts[-1])
-
-
-def _read_tsv(path: Path, stem: str) -> _Dialogues:
-    for each in read_labelled_responses(path):
-        if each.is_right:
-            said = map(Utterance, cycle("AB"), (*each.context, each.response))
-            yield f"{stem}-{each.line}", said, True
-
-
-def _read_csv(path: Path, _stem: str) -> _Dialogues:
-    name = str(path)
-    with open_text(path) as file:
-        reader = csv.DictReader(read_lines(file, path), strict=True)
-        try:
-            key = _id_column(reader.fieldnames or (), name)
-            seen: set[str] = set()
-            for identifier, rows in groupby(reader, key=lambda row: (row[key] or "").strip()):
-                if identifier in seen:
-                    what = f'dialogue "{identifier}" comes back after another'
-                    raise DataError(what, name, reader.line_num, key)
-                seen.add(identifier)
-                # A list, so that errors of reading on are raised, and named, here.
-                records = (Record(row, name, reader.line_num) for row in rows)
-                yield identifier, [_csv_utterance(record, key) for record in records], True
-        except csv.Error as error:
-            # The inner reader has counted the line that failed, the outer one has not.
-            raise DataError(f"not CSV: {error}", name, reader.reader.line_num) from error
-
-
-def _id_column(columns: Sequence[str], file: str) -> str:
-    key = "id" if "id" in columns and "dialogue_id" not in columns else "dialogue_id"
-    for column in (key, "speaker", "text"):
-        if columns.count(column) != 1:
-            wrong = "more than once in" if column in columns else "missing from"
-            raise DataError(f'{wrong} the header "{",".join(columns)}"', file, 1, column)
-    return key
-
-
-def _csv_utterance(record: Record, key: str) -> Utterance:
-    # DictReader marks a row with too many fields by the key None, with too few by the value None.
-    if None in record.fields or None in record.fields.values():
-        raise DataError("not as many fields as the header has", record.file, record.line)
-    read_label(record, key)
-    return read_utterance(record)
-
-
-_READERS = {".jsonl": _read_jsonl, ".txt": _read_txt, ".tsv": _read_tsv, ".csv": _read_csv}

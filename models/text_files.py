@@ -26,6 +26,8 @@ COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 LONGEST_LINE = 4 << 20
 """Characters of a line. A few kilobytes of `.xz` can hold a line that no memory can."""
 
+_LONGEST_ARRAY = 32 << 20
+"""Characters of a JSON array, which is parsed whole."""
 _MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",  # spreadsheets put it before their CSV
     codecs.BOM_UTF16_LE: "utf-16",
@@ -121,13 +123,17 @@ def _find_undecodable_line(file: BinaryIO, name: str, encoding: str | None) -> i
         return next((number for number, line in lines if _SURROGATE.search(line)), None)
 
 
-def read_lines(file: TextIO, name: str | Path) -> Iterator[str]:
+def read_lines(file: TextIO, name: str | Path, number: int = 1) -> Iterator[str]:
     """Stream the lines of an open file with their ends, and hold only one of them in memory.
+
+    Args:
+        file: The file.
+        name: Its name in errors.
+        number: The number of the next line.
 
     Raises:
         DataError: A line is too long.
     """
-    number = 1
     while line := file.readline(LONGEST_LINE + 1):
         if len(line) > LONGEST_LINE:
             raise DataError(f"more than {LONGEST_LINE} characters", str(name), number)
@@ -162,6 +168,60 @@ def parse_jsonl(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str
         except (ValueError, RecursionError) as error:
             raise DataError(f"not JSON: {error}", name, number) from error
         yield number, check_object(record, name, number)
+
+
+def read_first_line(text: TextIO) -> tuple[int, str]:
+    """Return how many blank lines come first, and the next line, perhaps only its beginning."""
+    skipped = 0
+    while line := text.readline(LONGEST_LINE + 1):
+        if line.strip() or len(line) > LONGEST_LINE:
+            return skipped, line.lstrip(" ")
+        skipped += 1
+    return skipped, ""
+
+
+def parse_array(
+    skipped: int, first: str, text: TextIO, name: str
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a JSON array with the lines where they begin.
+
+    Args:
+        skipped: Lines before the first one.
+        first: The first line, perhaps only its beginning, which starts with `[`.
+        text: The rest of the file.
+        name: The file's name in errors.
+
+    Raises:
+        DataError: It is too long, or not an array of objects.
+    """
+    content = first + text.read(_LONGEST_ARRAY)
+    if len(content) > _LONGEST_ARRAY:
+        raise DataError(f"an array of more than {_LONGEST_ARRAY} characters: use lines", name)
+    decode = json.JSONDecoder().raw_decode
+    position = _skip_space(content, 1)
+    line = skipped + 1
+    counted = 0
+    try:
+        while content[position : position + 1] != "]":
+            line += content.count("\n", counted, position)
+            counted = position
+            record, position = decode(content, position)
+            yield line, check_object(record, name, line)
+            position = _skip_space(content, position)
+            if content[position : position + 1] == ",":
+                position = _skip_space(content, position + 1)
+            elif content[position : position + 1] != "]":
+                raise DataError("not JSON: expected , or ] after the object", name, line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg}", name, skipped + error.lineno) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON: {error}", name, line) from error
+
+
+def _skip_space(content: str, position: int) -> int:
+    while content[position : position + 1].isspace():
+        position += 1
+    return position
 
 
 def check_object(value: object, name: str, line: int) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from typing import cast
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.confidence import Calibration
-from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.data import Dialogue
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.confidence import (
     SIZES,

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.data import Dialogue
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.training.config import CorpusSource
 from turnwise.models.training.corpora import read_source
 

@@ -20,7 +20,8 @@ from torch.nn import functional
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.arrays import Float64
-from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.data import Dialogue
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.long_term import (
     GOALS,

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from research.corpus_overlap import in_words, leaked
-from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.data import Dialogue
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.text_files import write_jsonl
 from turnwise.models.training.corpora import read_left_out
 

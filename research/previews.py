@@ -12,7 +12,8 @@ from itertools import islice
 from pathlib import Path
 
 from turnwise import Client
-from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.data import Dialogue
+from turnwise.models.dialogue_files import read_dialogues
 
 MARKS = ".!?"
 CUTS = ("without the final mark", "without the last word")

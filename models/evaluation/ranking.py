@@ -16,15 +16,8 @@ from typing import Literal
 import numpy as np
 
 from turnwise.models.arrays import Float64
-from turnwise.models.data import (
-    Dialogue,
-    Record,
-    Utterance,
-    identifier,
-    read_label,
-    read_labelled_responses,
-    read_records,
-)
+from turnwise.models.data import Dialogue, Record, Utterance, identifier, read_label, read_records
+from turnwise.models.dialogue_files import read_labelled_responses
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25

@@ -11,7 +11,8 @@ import numpy as np
 
 from turnwise.models.card import update_card
 from turnwise.models.confidence import Calibration, held_out, regress
-from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.data import Dialogue
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.confidence import Answers, Bank, make_searches, texts_of
 from turnwise.models.evaluation.metrics import auroc, calibration_error

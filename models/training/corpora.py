@@ -11,7 +11,8 @@ from typing import TypeVar
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from turnwise.models.data import Dialogue, Utterance, read_dialogues, read_records
+from turnwise.models.data import Dialogue, Utterance, read_records
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.split import Context
 from turnwise.models.evaluation.truncation import utterances_of, warn_of_cut

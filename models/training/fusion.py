@@ -16,7 +16,7 @@ import numpy as np
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.card import update_card
 from turnwise.models.confidence import NARROWEST, Calibration, Spread, held_out, regress
-from turnwise.models.data import read_dialogues
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.answers import (
     OUTSIDE,

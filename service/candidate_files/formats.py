@@ -1,17 +1,17 @@
 """The records of a file of candidates, whatever its format."""
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from turnwise.models.errors import DataError
 from turnwise.models.text_files import (
     LONGEST_LINE,
-    check_object,
     decode_text,
+    parse_array,
     parse_jsonl,
     plain_ending,
+    read_first_line,
     read_lines,
     read_table,
 )
@@ -22,9 +22,6 @@ Record = tuple[int, dict[str, Any]]
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 """The endings of files of candidates; each may be followed by `.gz` or `.xz`."""
-
-_LONGEST_ARRAY = 32 << 20
-"""Characters of a JSON array, which is parsed whole."""
 
 
 def read_records(
@@ -47,13 +44,13 @@ def read_records(
     """
     ending = plain_ending(name)
     with decode_text(file, name, encoding) as text:
-        skipped, first = _read_first_line(text)
+        skipped, first = read_first_line(text)
         if ending != ".txt" and first.startswith("["):
-            yield from _read_array(skipped, first, text, name)
+            yield from parse_array(skipped, first, text, name)
             return
         if len(first) > LONGEST_LINE:
             raise DataError(f"more than {LONGEST_LINE} characters", name, skipped + 1)
-        lines = chain(["\n"] * skipped, [first], read_lines(text, name))
+        lines = chain(["\n"] * skipped, [first], read_lines(text, name, skipped + 2))
         if ending not in {".csv", ".tsv", ".txt"} and first[:1] in {"{", ""}:
             yield from parse_jsonl(lines, name)
         elif ending not in ENDINGS:
@@ -64,47 +61,6 @@ def read_records(
             yield from _read_texts(lines)
         else:
             raise DataError("not JSON: expected an object a line, or an array", name, skipped + 1)
-
-
-def _read_first_line(text: TextIO) -> tuple[int, str]:
-    """Return the number of blank lines, and the first other line, perhaps only its beginning."""
-    skipped = 0
-    while line := text.readline(LONGEST_LINE + 1):
-        if line.strip() or len(line) > LONGEST_LINE:
-            return skipped, line.lstrip(" ")
-        skipped += 1
-    return skipped, ""
-
-
-def _read_array(skipped: int, first: str, text: TextIO, name: str) -> Iterator[Record]:
-    content = first + text.read(_LONGEST_ARRAY)
-    if len(content) > _LONGEST_ARRAY:
-        raise DataError(f"an array of more than {_LONGEST_ARRAY} characters: use lines", name)
-    decode = json.JSONDecoder().raw_decode
-    position = _skip_space(content, 1)
-    line = skipped + 1
-    counted = 0
-    try:
-        while content[position : position + 1] != "]":
-            line += content.count("\n", counted, position)
-            counted = position
-            record, position = decode(content, position)
-            yield line, check_object(record, name, line)
-            position = _skip_space(content, position)
-            if content[position : position + 1] == ",":
-                position = _skip_space(content, position + 1)
-            elif content[position : position + 1] != "]":
-                raise DataError("not JSON: expected , or ] after the object", name, line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}", name, skipped + error.lineno) from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON: {error}", name, line) from error
-
-
-def _skip_space(content: str, position: int) -> int:
-    while content[position : position + 1].isspace():
-        position += 1
-    return position
 
 
 def _is_table(first: str, name: str, columns: Columns) -> bool:

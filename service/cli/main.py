@@ -15,6 +15,7 @@ from turnwise.service.cli.key import key
 from turnwise.service.cli.mcp import mcp
 from turnwise.service.cli.models.calibrate import calibrate
 from turnwise.service.cli.models.card import card
+from turnwise.service.cli.models.dialogues import dialogues
 from turnwise.service.cli.models.evaluate import evaluate
 from turnwise.service.cli.models.train import train
 from turnwise.service.cli.options import ManyValues
@@ -57,6 +58,7 @@ app.add_typer(session, name="session", rich_help_panel=_SERVICE)
 app.command(cls=ManyValues, rich_help_panel=_SERVICE)(calibrate)
 app.add_typer(journal, name="journal", rich_help_panel=_SERVICE)
 app.command(cls=ManyValues, rich_help_panel=_SERVICE)(key)
+app.command(rich_help_panel=_MODELS)(dialogues)
 app.command(cls=ManyValues, rich_help_panel=_MODELS)(train)
 app.command(rich_help_panel=_MODELS)(card)
 app.add_typer(evaluate, name="evaluate", rich_help_panel=_MODELS)

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.data import Dialogue
+from turnwise.models.dialogue_files import DialogueColumns, read_dialogues
 from turnwise.models.extras import require
 
 RUNS = Path("runs")
@@ -71,7 +72,7 @@ def _check_folder(folder: Path) -> None:
         raise typer.BadParameter(f"'{there}' is not a writable folder")
 
 
-DATA_HELP = "Files of dialogues (.jsonl, .txt, .csv; .gz, .xz), read as one split."
+DATA_HELP = "Files of dialogues (.jsonl, .json, .csv, .txt; .gz, .xz), read as one split."
 Data = Annotated[list[Path], typer.Option("--data", help=DATA_HELP, metavar="FILE ...")]
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Read only the first N dialogues or examples.")
@@ -79,11 +80,17 @@ Limit = Annotated[
 Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=check_writable)]
 
 
-def read_files(files: Iterable[Path], limit: int | None = None) -> list[Dialogue]:
+def read_files(
+    files: Iterable[Path],
+    limit: int | None = None,
+    columns: DialogueColumns | None = None,
+    encoding: str | None = None,
+) -> list[Dialogue]:
     """Read dialogues, or the first `limit`; an id that an earlier file has gets its file's name."""
     found: list[Dialogue] = []
     file_of: dict[str, Path] = {}
-    for file, each in islice(((f, d) for f in files for d in read_dialogues(f)), limit):
+    pairs = ((file, each) for file in files for each in read_dialogues(file, columns, encoding))
+    for file, each in islice(pairs, limit):
         own = file_of.setdefault(each.id, file) == file
         found.append(each if own else replace(each, id=f"{file}: {each.id}"))
     return found

@@ -17,7 +17,7 @@ from tests.support.messages import REPLIES
 from tests.support.redis_keys import session_key
 from tests.support.service import InNamespace, Launch, Live, Turnwise
 from tests.support.waiting import eventually
-from turnwise.models.data import read_dialogues
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.service.app import server
 from turnwise.service.cli.main import app
 from turnwise.service.journal import DeletionLine, UndoLine, writer

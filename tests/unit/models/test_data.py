@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from turnwise.models.data import Dialogue, Preferred, Utterance, merge_runs, read_dialogues
+from turnwise.models.data import Dialogue, Preferred, Utterance, merge_runs
+from turnwise.models.dialogue_files import DialogueColumns, read_dialogues
 from turnwise.models.errors import ConfigError, DataError, TurnwiseError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -94,6 +95,72 @@ def test_a_story_keeps_the_utterances_of_one_speaker_apart(
     assert [utterance.text for utterance in story.utterances] == texts
 
 
+OPENAI = {
+    "messages": [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "Fancy"}, {"type": "image_url"}]},
+        {"role": "user", "content": "the zoo?"},
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "tool", "content": "open"},
+        {"role": "assistant", "content": "Gladly."},
+    ]
+}
+SHAREGPT = {
+    "id": "zoo",
+    "conversations": [
+        {"from": "system", "value": "Be kind."},
+        {"from": "human", "value": "Fancy the zoo?"},
+        {"from": "gpt", "value": "Gladly."},
+    ],
+}
+
+
+@pytest.mark.parametrize("record", [OPENAI, SHAREGPT])
+@pytest.mark.parametrize("layout", ["zoo.jsonl", "zoo.json"])
+def test_conversations_of_other_tools_are_read(
+    tmp_path: Path, record: dict[str, object], layout: str
+) -> None:
+    content = json.dumps([record], indent=1) if layout == "zoo.json" else json.dumps(record)
+    (dialogue,) = read_dialogues(written(tmp_path, layout, content))
+    assert dialogue.id == record.get("id", "zoo-" + ("2" if layout == "zoo.json" else "1"))
+    assert dialogue.utterances == (Utterance("user", "Fancy the zoo?"), Utterance("bot", "Gladly."))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("t.csv", "Conversation_ID;Role;Message\n7;A;Hi.\n7;B;Bye.\n", DialogueColumns()),
+        ("t.tsv", "session\tfrom\tcontent\n7\tA\tHi.\n7\tB\tBye.\n", DialogueColumns()),
+        (
+            "t.csv",
+            "id,Fall,Wer,Was\n1,7,A,Hi.\n2,7,B,Bye.\n",
+            DialogueColumns(dialogue="Fall", speaker="Wer", text="Was"),
+        ),
+    ],
+)
+def test_a_table_may_have_other_columns(
+    tmp_path: Path, name: str, content: str, columns: DialogueColumns
+) -> None:
+    (dialogue,) = read_dialogues(written(tmp_path, name, content), columns)
+    assert dialogue == Dialogue("7", (Utterance("A", "Hi."), Utterance("B", "Bye.")))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("chat.txt", "10:15 Ann: Hello\n"),
+        ("chat.log", "10:15 Ann: Hello\n"),
+        ("chat.jsonl", '{"from": "Ann", "text": "Hello"}'),
+        ("chat.csv", "time,name,message\n10:15,Ann,Hello\n"),
+    ],
+)
+def test_an_error_about_a_chat_log_shows_a_dialogue_file(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    error = failure(written(tmp_path, name, content))
+    assert '"utterances": [{"speaker": "user", "text": "Hello."}' in error.what
+
+
 def test_a_right_response_of_ioi_ends_a_dialogue(tmp_path: Path) -> None:
     content = "1\tAny news?\t\tNone  yet.\n0\tAny news?\tNo.\n"
     (dialogue,) = read_dialogues(written(tmp_path, "train.tsv", content))
@@ -133,7 +200,7 @@ def test_the_id_of_a_json_dialogue(
 @pytest.mark.parametrize(
     ("record", "field"),
     [
-        ([], None),
+        (3, None),
         ({}, "utterances"),
         ({"utterances": None}, "utterances"),
         ({"utterances": said("Hi."), "id": True}, "id"),
@@ -212,7 +279,7 @@ def test_a_damaged_file_is_an_error(
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        *((name, "unknown ending") for name in ("t.json", "t", "t.gz", "t.jsonl.gz.xz")),
+        *((name, "unknown ending") for name in ("t.log", "t", "t.gz", "t.jsonl.gz.xz")),
         ("none.csv.gz", "No such file"),
         ("folder.jsonl", "directory"),
     ],
@@ -225,10 +292,10 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path, name: str, wha
 @pytest.mark.parametrize(
     ("rows", "line", "field"),
     [
-        ("", 1, "dialogue_id"),
+        ("", 1, "dialogue"),
         ("id,who,text\n1,A,Hi.\n", 1, "speaker"),
         ("id,speaker,text\n1,A,Hi.\n1,B\n", 3, None),
-        ("id,speaker,text,text\n1,A,Hi.,Bye.\n", 1, "text"),
+        ("id,speaker,text,text\n1,A,Hi.,Bye.\n", 1, None),
         ("id,speaker,text\n1,A,Hi, you.\n", 2, None),
         ("id,speaker,text\n ,A,Hi.\n", 2, "id"),
         ("id,speaker,text\n1,A,Hi.\n1,,Hi.\n", 3, "speaker"),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from turnwise.models.data import read_dialogues
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.answers import (
     DRAWS,

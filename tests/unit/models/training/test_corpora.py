@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.models.training.conftest import write_dialogues
-from turnwise.models.data import Dialogue, Utterance, read_dialogues
+from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.errors import DataError
 from turnwise.models.training import run
 from turnwise.models.training.config import (

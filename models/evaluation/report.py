@@ -215,8 +215,9 @@ class Report:
         return names
 
     def _add_times(self, table: Table) -> Table:
-        """Add the milliseconds of a context, unless the metrics hold times."""
-        if any(name.startswith(TIMES) for name in self.names()):
+        """Add the milliseconds of a context, unless the metrics hold times or nothing was timed."""
+        timed_elsewhere = any(name.startswith(TIMES) for name in self.names())
+        if timed_elsewhere or not any(row.ms_per_context for row in self.rows):
             return table
         rows = zip(table.rows, self.rows, strict=True)
         timed = tuple((*cells, f"{row.ms_per_context:.2f}") for cells, row in rows)

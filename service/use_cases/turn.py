@@ -22,7 +22,6 @@ as it was.
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ from typing import NamedTuple
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import (
     CandidateNotFound,
-    IdempotencyMismatch,
     InvalidRequest,
     SessionFull,
     TurnConflict,
@@ -65,6 +63,7 @@ from turnwise.service.sessions.turns import Turn
 from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.use_cases.pools import Pools
+from turnwise.service.use_cases.retries import Retry
 from turnwise.service.wire.fields import RESPONDER
 from turnwise.service.wire.filters import join_filters
 from turnwise.service.wire.pools import PoolVersion
@@ -196,7 +195,7 @@ class Turns:
                 explain=request.explain,
                 wordings=request.wordings,
             ),
-            retry=_Retry.of(key, request) if key and request.commit else None,
+            retry=Retry.of(key, request) if key and request.commit else None,
             timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
         )
 
@@ -366,28 +365,6 @@ class Turns:
         return version
 
 
-class _Retry(NamedTuple):
-    """Digests of an idempotency key and of the request that came with it."""
-
-    key: str
-    body: str
-
-    @classmethod
-    def of(cls, key: str, request: TurnRequest) -> "_Retry":
-        # Defaults are left out here and unknown fields are ignored below: during a rolling update
-        # a retry may reach a release with more fields, or fewer.
-        return cls(_digest(key), _digest(request.model_dump_json(exclude_defaults=True)))
-
-    def answered(self, answer: TurnAnswer) -> Answered:
-        return Answered(self.key, self.body, answer.model_dump_json())
-
-    def replay(self, answered: Answered) -> TurnAnswer:
-        if answered.body != self.body:
-            raise IdempotencyMismatch("an earlier request with this key had another body")
-        answer = TurnAnswer.model_validate_json(answered.answer, extra="ignore")
-        return answer.model_copy(update={"replayed": True})
-
-
 @dataclass(frozen=True, slots=True)
 class _Posted:
     """A turn as it was posted, and the values that every attempt shares."""
@@ -395,7 +372,7 @@ class _Posted:
     session: SessionKey
     request: TurnRequest
     options: Options
-    retry: _Retry | None
+    retry: Retry | None
     timings: Timings
 
 
@@ -442,7 +419,3 @@ def _journal_line(posted: _Posted, update: Update, version: int, answer: TurnAns
         where=join_filters(of_session, posted.request.where),
         offered=offered,
     )
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -52,9 +52,9 @@ from turnwise.service.pools import Candidate
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.flat import FlatIndex, Index
 from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.local_view import LocalView
 from turnwise.service.pools.memory.segment import Segment
 from turnwise.service.pools.memory.workers import Workers
-from turnwise.service.pools.view import LocalView
 from turnwise.service.redis.private import running_url
 from turnwise.service.settings import Settings
 from turnwise.service.wire.pools import PoolSettings

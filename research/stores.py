@@ -24,9 +24,9 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.flat import one_thread
 from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.local_view import LocalView
 from turnwise.service.pools.memory.segment import Segment
 from turnwise.service.pools.memory.workers import Workers
-from turnwise.service.pools.view import LocalView
 from turnwise.service.settings import Settings
 from turnwise.service.wire.pools import PoolSettings
 

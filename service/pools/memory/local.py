@@ -18,6 +18,7 @@ from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples, Size
 from turnwise.service.pools.memory.free_memory import Admission, Memory
 from turnwise.service.pools.memory.index_files import IndexFiles
+from turnwise.service.pools.memory.local_view import LocalView
 from turnwise.service.pools.memory.upkeep import build_index, fold, log_is_long, needs_index
 from turnwise.service.pools.memory.workers import Work, Workers
 from turnwise.service.pools.pool import Backend, Pool, Revise
@@ -26,7 +27,7 @@ from turnwise.service.pools.redis.values import NOWHERE, Entry, Log, PoolKey, Po
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.new_collection import drop_unused, filled_collection
 from turnwise.service.pools.stores.rows import remove, write
-from turnwise.service.pools.view import CandidateBatch, LocalView
+from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
 
 

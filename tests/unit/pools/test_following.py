@@ -461,7 +461,7 @@ async def test_a_search_in_another_thread_finds_the_same(
     view = replica.view()
     query = np.ones(32, np.float32)
     here = await view.search(query, 2)
-    monkeypatch.setattr("turnwise.service.pools.view.INLINE", 0)
+    monkeypatch.setattr("turnwise.service.pools.memory.local_view.INLINE", 0)
     assert await view.search(query, 2) == here
     assert replica.metric("turnwise_stage_seconds_count", stage="search") == 2
     with pytest.raises(ValueError, match="finite"):

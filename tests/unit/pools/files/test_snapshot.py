@@ -24,8 +24,8 @@ from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import FlatIndex
+from turnwise.service.pools.memory.local_view import LocalView
 from turnwise.service.pools.memory.workers import Workers
-from turnwise.service.pools.view import LocalView
 from turnwise.service.wire.pools import PoolSettings
 
 pytestmark = pytest.mark.anyio

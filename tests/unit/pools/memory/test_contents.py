@@ -21,8 +21,8 @@ from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import FlatIndex, Float16
 from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.local_view import LocalView
 from turnwise.service.pools.memory.workers import Workers
-from turnwise.service.pools.view import LocalView
 from turnwise.service.wire.pools import PoolSettings
 
 D = 8

@@ -24,7 +24,7 @@ from turnwise.service.client import (
     RankAnswer,
 )
 from turnwise.service.client.operations import RankOptions
-from turnwise.service.wire.fields import MAX_CANDIDATES, Text, TopK
+from turnwise.service.wire.fields import MAX_CANDIDATES, Message, Text, TopK
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.planning import MAX_PLANNED_GOALS, Method
 from turnwise.service.wire.pools import SearchAnswer
@@ -110,7 +110,7 @@ class Tools:
     async def search_pool(
         self,
         context: Context,
-        text: Annotated[Text, Field(description="What somebody says.")],
+        text: Annotated[Message, Field(description="What somebody says.")],
         pool: Pool = "default",
         count: Count = 5,
         where: Filter = None,

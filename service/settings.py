@@ -26,6 +26,7 @@ from turnwise.service.wire.fields import (
     MAX_CANDIDATE_BODY_BYTES,
     MAX_CANDIDATES,
     MAX_GOALS,
+    MAX_MESSAGE_CHARS,
     MAX_TEXT_CHARS,
     MAX_TOP_K,
 )
@@ -68,8 +69,11 @@ class Limits(BaseSettings):
     max_body_bytes: ClassVar[int] = 1 << 20
     """Bytes of a request's body; uploads of candidates have their own limit."""
     max_text_chars: ClassVar[int] = MAX_TEXT_CHARS
-    """Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces.
-    `/v1/chat/completions` and `/v1/rerank` cut longer texts."""
+    """Characters of a candidate or a goal; the encoder reads 256 word pieces. `/v1/rerank` cuts
+    longer texts."""
+    max_message_chars: ClassVar[int] = MAX_MESSAGE_CHARS
+    """Characters of what somebody says in a turn, a context or a search; the encoder reads its
+    beginning and its end, 256 word pieces in all. `/v1/chat/completions` cuts longer messages."""
     max_metadata_bytes: ClassVar[int] = 4096
     """Bytes of one candidate's metadata as JSON."""
     max_candidate_body_bytes: ClassVar[int] = MAX_CANDIDATE_BODY_BYTES

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from turnwise.models.arrays import Float32
 from turnwise.models.card import TOLERANCE, TOLERANCE_OF_8_BITS, locate_model
 from turnwise.models.cores import multiplies_bytes, usable_cores
+from turnwise.models.encoder.long_texts import keep_ends, keeps_ends
 from turnwise.models.encoder.stated import StatedEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
@@ -124,7 +125,11 @@ class OnnxEncoder(StatedEncoder):
             self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
             self._forward = OnnxForward(file, _PAD)
             self._tokenizer.no_padding()
-            self._tokenizer.enable_truncation(int(self._forward.properties[MAX_TOKENS]))
+            self._limit = int(self._forward.properties[MAX_TOKENS])
+            self._tokenizer.enable_truncation(self._limit)
+            self._unlimited = Tokenizer.from_file(str(folder / TOKENIZER))
+            self._unlimited.no_padding()
+            self._unlimited.no_truncation()
             tokens = self.tokenize([probe.text for probe in self._facts.probes])
             # One by one: a batch would pad all of them to the longest.
             vectors = np.concatenate([self.forward([ids]) for ids in tokens])
@@ -148,13 +153,25 @@ class OnnxEncoder(StatedEncoder):
         return self._forward.threads
 
     def tokenize(self, items: Sequence[RoleText | str]) -> Tokens:
-        """Return each item's word pieces, truncated at the model's limit.
+        """Return each item's word pieces, cut to the model's limit; see `long_texts`.
 
         Args:
             items: Texts in roles, which get their prefix, or texts as the model reads them.
         """
         read = [item if isinstance(item, str) else self.prefixed(item) for item in items]
-        return [encoded.ids for encoded in self._tokenizer.encode_batch_fast(read)]
+        tokens = [encoded.ids for encoded in self._tokenizer.encode_batch_fast(read)]
+        for index, item in enumerate(items):
+            if keeps_ends(item) and len(tokens[index]) == self._limit:
+                tokens[index] = keep_ends(self._unlimited.encode(read[index]).ids, self._limit)
+        return tokens
+
+    def is_too_long(self, item: RoleText) -> bool:
+        """Return whether a text has more word pieces than the model reads."""
+        text = self.prefixed(item)
+        # A word piece has at least one byte, but for the special ones.
+        if len(text.encode()) + self._unlimited.num_special_tokens_to_add(False) <= self._limit:
+            return False
+        return len(self._unlimited.encode(text).ids) > self._limit
 
     def forward(self, tokens: Tokens) -> Float32:
         """Encode n texts in word pieces as one padded batch, n ≥ 1; (n, d) unit rows."""

@@ -28,6 +28,7 @@ from turnwise.models.card import (
 from turnwise.models.encoder.export import VERSION, export_graph, in_onnx
 from turnwise.models.encoder.head_arrays import HEADS_FILE
 from turnwise.models.encoder.heads import RoleHeads
+from turnwise.models.encoder.long_texts import keep_ends, keeps_ends
 from turnwise.models.encoder.onnx import OnnxForward
 from turnwise.models.errors import ModelError
 from turnwise.models.model_files import (
@@ -259,13 +260,17 @@ class UtteranceEncoder:
         return prefixed(self.kind, item)
 
     def tokenize(self, items: Sequence[RoleText | str]) -> list[list[int]]:
-        """Return each item's word pieces, truncated at the model's limit.
+        """Return each item's word pieces, cut to the model's limit; see `long_texts`.
 
         Args:
             items: Texts in roles, which get their prefix, or texts as the model reads them.
         """
         read = [item if isinstance(item, str) else self.prefixed(item) for item in items]
-        return tokenize(self.model, read)
+        return tokenize(self.model, read, [keeps_ends(item) for item in items])
+
+    def is_too_long(self, item: RoleText) -> bool:
+        """Return whether a text has more word pieces than the model reads."""
+        return is_truncated(self.model, self.prefixed(item))
 
     def forward(self, tokens: list[list[int]]) -> Float32:
         """Encode n texts in word pieces as one padded batch, n ≥ 1; (n, d) unit rows."""
@@ -275,13 +280,17 @@ class UtteranceEncoder:
         self, items: Sequence[RoleText | str], run: Callable[[list[list[int]]], Float32]
     ) -> Float32:
         """Return what `run` computes for a batch of word pieces, (n, d), each text once."""
-        texts = [item if isinstance(item, str) else self.prefixed(item) for item in items]
-        distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        read = [
+            (item if isinstance(item, str) else self.prefixed(item), keeps_ends(item))
+            for item in items
+        ]
+        distinct = {text: row for row, text in enumerate(dict.fromkeys(read))}
         vectors = np.empty((len(distinct), self.dimension), np.float32)
-        tokens = tokenize(self.model, list(distinct)) if texts else []
+        texts = [text for text, _ in distinct]
+        tokens = tokenize(self.model, texts, [ends for _, ends in distinct]) if texts else []
         for batch in batches([len(ids) for ids in tokens]):
             vectors[batch] = run([tokens[index] for index in batch])
-        return vectors[[distinct[text] for text in texts]]
+        return vectors[[distinct[text] for text in read]]
 
 
 class UnitVectors(torch.nn.Module):
@@ -384,10 +393,23 @@ def transformer_of(model: SentenceTransformer) -> PreTrainedModel:
     return cast(PreTrainedModel, model[0].auto_model)
 
 
-def tokenize(model: SentenceTransformer, texts: list[str]) -> list[list[int]]:
-    """Return each text's word pieces, special tokens included, truncated at the model's limit."""
-    encoded = model.tokenizer(texts, truncation=True, max_length=model.max_seq_length)
+def tokenize(
+    model: SentenceTransformer, texts: list[str], ends: Sequence[bool] = ()
+) -> list[list[int]]:
+    """Return each text's word pieces, special tokens included, cut to the model's limit.
+
+    Args:
+        model: The model.
+        texts: n texts.
+        ends: Whether each text keeps its beginning and its end. Without it, all texts keep their
+            beginning.
+    """
+    limit = cast("int", model.max_seq_length)
+    encoded = model.tokenizer(texts, truncation=True, max_length=limit)
     ids: list[list[int]] = encoded["input_ids"]
+    for index, keeps_both in enumerate(ends):
+        if keeps_both and len(ids[index]) == limit:
+            ids[index] = keep_ends(model.tokenizer(texts[index], verbose=False)["input_ids"], limit)
     return ids
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
     from turnwise.service.use_cases.search import Search
     from turnwise.service.use_cases.sessions import Sessions
     from turnwise.service.use_cases.turn import Turns
+    from turnwise.service.use_cases.upload_checks import UploadChecks
 
 
 Check = Callable[[], Awaitable[bool]]
@@ -111,6 +112,7 @@ class Services(EncoderServices):
     planning: "Planning"
     pools: "Pools"
     candidates: "Candidates"
+    upload_checks: "UploadChecks"
     followed_pools: "FollowedPools"
     redis_answers: Check
     """Returns whether Redis accepts writes."""

@@ -47,6 +47,7 @@ from turnwise.service.use_cases.rerank import DocumentRanking
 from turnwise.service.use_cases.search import Search
 from turnwise.service.use_cases.sessions import Sessions
 from turnwise.service.use_cases.turn import Turns
+from turnwise.service.use_cases.upload_checks import UploadChecks
 from turnwise.service.wire.pools import PoolRequest
 
 if TYPE_CHECKING:  # loads torch
@@ -322,6 +323,7 @@ def _make_services(
         queues=components.queues,
         pools=components.pools,
         candidates=Candidates(components.pools),
+        upload_checks=UploadChecks(components.encoder),
         turns=turns,
         chat=use_cases.make_chat(turns, fallback),
         sessions=use_cases.make_sessions(),

@@ -219,6 +219,7 @@ class Load:
             unchanged=self.result.unchanged + edited.unchanged,
             size=edited.size,
             examples=self.result.examples,
+            warnings=[*self.result.warnings, *edited.warnings],
         )
 
     def failed(self, error: ClientError) -> TurnwiseError:

@@ -21,6 +21,8 @@ from turnwise.service.observe.metrics import Metrics
 HEADS_AT_ONCE = 16
 """Most vectors that heads read on the event loop, in some half a millisecond."""
 _SLICE = 128
+_COUNTED_AT_ONCE = 1000
+"""Characters of a text whose word pieces are counted on the event loop, in a millisecond."""
 
 
 class CachedEncoder:
@@ -73,6 +75,12 @@ class CachedEncoder:
     def knows(self, texts: Sequence[RoleText]) -> bool:
         """Return whether the vectors of all texts are in the cache."""
         return all(_key(self._encoder.prefixed(text)) in self._known for text in texts)
+
+    async def is_too_long(self, item: RoleText) -> bool:
+        """Return whether a text is longer than what the model reads; a thread reads a long one."""
+        if len(item.text) <= _COUNTED_AT_ONCE:
+            return self._encoder.is_too_long(item)
+        return await asyncio.to_thread(self._encoder.is_too_long, item)
 
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return (n, d) vectors in their roles, from those of `read_as`; see `HeadArrays`."""

@@ -72,5 +72,8 @@ class Encoder(Model, Protocol):
     def prefixed(self, item: RoleText) -> str:
         """Return a text as the model reads it."""
 
+    def is_too_long(self, item: RoleText) -> bool:
+        """Return whether a text is longer than what the model reads."""
+
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""

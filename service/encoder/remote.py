@@ -13,6 +13,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.card import TOLERANCE, TOLERANCE_OF_8_BITS
+from turnwise.models.encoder.long_texts import SHARE_OF_END, keeps_ends
 from turnwise.models.encoder.stated import StatedEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
@@ -23,6 +24,8 @@ from turnwise.service.observe.tracing import span, trace_headers
 from turnwise.service.urls import show_url
 from turnwise.service.wire.embeddings import MOST_CHARACTERS
 
+_READ_CHARACTERS = 1000
+"""Characters that are sent of an utterance: some 256 word pieces, which most encoders read."""
 _CONNECT_SECONDS = 1.0
 _KEPT_SECONDS = 60.0
 """Seconds that an idle connection stays open: an encoder-only service keeps it for 75."""
@@ -145,8 +148,12 @@ class RemoteEncoder(StatedEncoder):
             )
 
     def tokenize(self, items: Sequence[RoleText]) -> list[_Read]:
-        """Return the texts as they are sent; long ones are cut."""
-        return [_Read(self.prefixed(item)[:MOST_CHARACTERS]) for item in items]
+        """Return the texts as they are sent; utterances keep both ends, others the beginning."""
+        return [_Read(self.prefixed(_keep_ends(item))[:MOST_CHARACTERS]) for item in items]
+
+    def is_too_long(self, item: RoleText) -> bool:
+        """Return whether a text is longer than what is sent of an utterance."""
+        return len(item.text) > _READ_CHARACTERS
 
     def forward(self, tokens: list[_Read]) -> Float32:
         """Return the (n, d) unit rows of n ≥ 1 texts.
@@ -215,6 +222,14 @@ class RemoteEncoder(StatedEncoder):
             raise _Wrong(f"it returned {len(vectors)} vectors for {count} texts")
         unit: Float32 = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return _Answer(unit, has_fingerprint=fingerprint is not None)
+
+
+def _keep_ends(item: RoleText) -> RoleText:
+    """Return an utterance without the middle that the encoder would not read."""
+    if not keeps_ends(item) or len(item.text) <= _READ_CHARACTERS:
+        return item
+    end = round(_READ_CHARACTERS * SHARE_OF_END)
+    return item._replace(text=f"{item.text[: _READ_CHARACTERS - end]} {item.text[-end:]}")
 
 
 def _vector(embedding: str | list[float]) -> Float32:

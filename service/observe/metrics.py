@@ -205,6 +205,11 @@ class Metrics:
         self.turns = self._counter(
             "turnwise_turns", "Turns that asked for candidates.", ["namespace", "pool", "outcome"]
         )
+        self.truncated_turns = self._counter(
+            "turnwise_truncated_turns",
+            "Turns whose utterance was longer than what the model reads.",
+            ["namespace"],
+        )
         self.matched = self._counter(
             "turnwise_matched",
             "Turns with candidates, by what found the first one.",

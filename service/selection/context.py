@@ -236,6 +236,10 @@ class Contexts:
         )
         return EncodedContext(utterances, update.responder, new.rows, first, second, said)
 
+    async def is_truncated(self, utterance: Utterance) -> bool:
+        """Return whether an utterance is longer than what the model reads of it."""
+        return await self._encoder.is_too_long(RoleText(utterance.text, *read_as(Role.SECOND)))
+
     def reads_vectors(self, *, pairs: bool) -> bool:
         """Return whether a turn needs a session's vectors: for pairs, and with heads always."""
         return pairs or self._heads

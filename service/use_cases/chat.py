@@ -31,7 +31,7 @@ from turnwise.service.wire.chat import (
     ChunkChoice,
     JsonObject,
 )
-from turnwise.service.wire.fields import MAX_TEXT_CHARS, RESPONDER
+from turnwise.service.wire.fields import MAX_MESSAGE_CHARS, RESPONDER
 from turnwise.service.wire.filters import Where, join_filters
 from turnwise.service.wire.sessions import TurnAnswer, TurnRequest
 
@@ -199,7 +199,7 @@ class Chat:
         """Return the newest messages of the user and the assistant as turns."""
         speakers = {"user": USER, "assistant": responder}
         return [
-            Turn(speakers[message.role], message.text[:MAX_TEXT_CHARS].strip(), time())
+            Turn(speakers[message.role], message.text[:MAX_MESSAGE_CHARS].strip(), time())
             for message in request.context[-self._max_turns :]
         ]
 

@@ -21,6 +21,7 @@ from turnwise.service.sessions.store import SessionKey, SessionStore
 from turnwise.service.sessions.turns import join_turns
 from turnwise.service.use_cases.candidates import find_candidate
 from turnwise.service.use_cases.pools import Pools
+from turnwise.service.wire.fields import MAX_TEXT_CHARS
 from turnwise.service.wire.pools import LearnedExample, LearnedList, Unlearned
 from turnwise.service.wire.sessions import FeedbackRequest
 
@@ -145,6 +146,8 @@ class Learning:
         if utterance.speaker == session.responder or view.encoder_name == "pairwise":
             return False
         text = utterance.text
+        if len(text) > MAX_TEXT_CHARS:
+            return False
         if self._redact:
             text = await asyncio.to_thread(self._redact, text)
         if not text.strip():

@@ -216,6 +216,8 @@ class Turns:
             return None
         if view:
             self._count(posted.session.namespace, view.name, selection)
+        if answer.truncated:
+            self._metrics.truncated_turns.labels(posted.session.namespace).inc()
         if self._journal:
             self._journal.write(_journal_line(posted, update, version, answer))
         self._idle.begin(posted.session, update, new)
@@ -229,7 +231,10 @@ class Turns:
         selection = Selection([])
         if view:
             selection = await self._select(posted, update, new, view)
-        return _Response(new, view, selection, self._answer(posted, update, view, selection))
+        answer = self._answer(posted, update, view, selection)
+        if await self._contexts.is_truncated(update.utterances[-1]):
+            answer = answer.model_copy(update={"truncated": True})
+        return _Response(new, view, selection, answer)
 
     def _count(self, namespace: str, pool: str, selection: Selection) -> None:
         """Count a turn that asked for candidates."""

@@ -15,7 +15,9 @@ from pydantic import (
 )
 
 MAX_TEXT_CHARS = 2000
-"""Characters of an utterance, a candidate or a goal; the encoder reads 256 word pieces."""
+"""Characters of a candidate or a goal; the encoder reads 256 word pieces."""
+MAX_MESSAGE_CHARS = 32_000
+"""Characters of what somebody says; the encoder reads its beginning and its end."""
 MAX_CANDIDATE_BODY_BYTES = 16_384
 """Bytes of the body of a candidate."""
 MAX_CANDIDATES = 1000
@@ -100,6 +102,8 @@ LongText = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, pattern=_SOMETHING)
 ]
 Text = Annotated[LongText, Field(max_length=MAX_TEXT_CHARS)]
+Message = Annotated[LongText, Field(max_length=MAX_MESSAGE_CHARS)]
+"""What somebody says in a turn."""
 Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number)]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False), BeforeValidator(_number)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
@@ -161,7 +165,7 @@ class GivenTurn(Value):
     """A turn of a context that the request gives."""
 
     speaker: Speaker
-    text: Text
+    text: Message
 
 
 class OptionalContext(Value):

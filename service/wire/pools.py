@@ -16,6 +16,7 @@ from turnwise.service.wire.fields import (
     FileName,
     GroupName,
     LongText,
+    Message,
     Name,
     Offset,
     Share,
@@ -205,6 +206,8 @@ class Edited:
     unchanged: int
     """Uploaded candidates that the pool already held with equal fields."""
     size: int
+    warnings: list[str] = field(default_factory=list, kw_only=True)
+    """What the model does not read of the uploaded texts, with the ids of the candidates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +375,7 @@ class Unlearned(Value):
 class SearchRequest(Value):
     """A text to find replies for."""
 
-    text: Text
+    text: Message
     top_k: TopK = 5
     """Number of candidates to return."""
     where: Where | None = None

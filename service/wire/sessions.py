@@ -12,13 +12,13 @@ from turnwise.service.wire.fields import (
     Aggregated,
     CandidateId,
     Count,
+    Message,
     Name,
     Repeat,
     Rerank,
     SessionPrefix,
     Share,
     Speaker,
-    Text,
     TopK,
     Value,
     Warnings,
@@ -39,7 +39,7 @@ class TurnRequest(Aggregated):
     speaker: Speaker
     candidate: CandidateId | None = None
     """The candidate of the pool that the responder said. Only the responder may name one."""
-    text: Text | None = Field(default=None, validate_default=True)
+    text: Message | None = Field(default=None, validate_default=True)
     """What was said; by default the text of the candidate."""
     pool: Name = "default"
     """The pool to select from, and of the candidate that was said."""
@@ -93,6 +93,9 @@ class TurnAnswer(Value):
     """Whether there are no candidates because the confidence was too low."""
     reranked: bool = Field(default=False, exclude_if=lambda value: not value)
     """True if `auto` ordered the first candidates by the model's own re-ranker; else left out."""
+    truncated: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True if the newest utterance is longer than what the model reads of it, its beginning and its
+    end; else left out. The transcript has all of it."""
     warnings: Warnings = Field(default=[])
     warning: str | None = Field(
         default=None, exclude_if=lambda value: value is None, deprecated=True
@@ -143,7 +146,7 @@ class FeedbackRequest(Value):
     event: FeedbackEvent
     """`shown` to whoever chooses, `chosen` as the reply, `edited` into the reply, or `rejected` as
     wrong. A turn without `shown` counts as having shown all that it offered."""
-    text: Text | None = Field(default=None, validate_default=True)
+    text: Message | None = Field(default=None, validate_default=True)
     """The reply after the edit; only with `edited`."""
     learn: StrictBool | None = None
     """Whether the utterance before the choice becomes a learned example of the candidate; only with

@@ -390,6 +390,8 @@ export interface components {
             upserted: number;
             /** Version */
             version: number;
+            /** Warnings */
+            warnings?: string[];
         };
         /**
          * Feedback
@@ -476,6 +478,8 @@ export interface components {
             upserted: number;
             /** Version */
             version: number;
+            /** Warnings */
+            warnings?: string[];
         };
         /**
          * Filter
@@ -1536,6 +1540,13 @@ export interface components {
             timings_ms: {
                 [key: string]: number;
             };
+            /**
+             * Truncated
+             * @description True if the newest utterance is longer than what the model reads of it, its beginning and its
+             *     end; else left out. The transcript has all of it.
+             * @default false
+             */
+            truncated?: boolean;
             /**
              * Turn
              * @description Number of this turn, from 1; null for a preview.

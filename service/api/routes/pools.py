@@ -1,5 +1,6 @@
 """The routes `/pools`: create, edit, delete and search pools of candidates."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
@@ -256,7 +257,9 @@ async def put_candidates(
     edit = services.pools.add_examples if query.examples == "add" else services.pools.upsert
 
     async def put(progress: EncodingProgress | None = None) -> Edited:
-        return upload.describe(await edit(namespace, name, upload.candidates, progress))
+        edited = await edit(namespace, name, upload.candidates, progress)
+        warnings = await services.upload_checks.warn(upload.candidates)
+        return upload.describe(replace(edited, warnings=warnings))
 
     if NDJSON not in accept:
         return answer(await put())

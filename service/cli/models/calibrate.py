@@ -81,7 +81,7 @@ def calibrate(
     dialogues = read_files(data, limit)
     with connected(url, key) as client:
         limits = client.version().limits
-        chars = int(limits["max_text_chars"])
+        chars = int(limits.get("max_message_chars", limits["max_text_chars"]))
         turns = int(limits["max_turns"])
         replies = find_replies(dialogues, responder, chars, turns)
         current = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)

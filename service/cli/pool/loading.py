@@ -94,6 +94,8 @@ def load(
             typer.confirm(f"Remove {count} candidates that the file does not have?", abort=True)
         loaded = _load(target, candidates, add_examples=add_examples)
         removal = remove_in_batches(client, target, list(changes.missing))
+    for warning in loaded.warnings:
+        typer.echo(f"warning: {warning}", err=True)
     counts = [f"({loaded.upserted} new or changed, {loaded.unchanged} as before)"]
     if removal.removed:
         counts.append(f"{removal.removed} removed")

@@ -82,7 +82,7 @@ def test_there_are_no_more_choices_than_candidates(live: Live) -> None:
 def test_long_messages_are_cut(launch: Launch) -> None:
     live = launch(max_turns=3)
     live.fill()
-    long = [("user", "Hello " * 2000), *DIALOGUE]
+    long = [("user", "Hello " * 6000), *DIALOGUE]
     assert complete(live, long)["choices"]
 
 

@@ -100,11 +100,11 @@ def test_a_pool_of_the_pairwise_model_is_talked_with_and_not_explained(
 
 
 def test_an_invalid_line_is_reported_and_the_chat_continues(chat: Chat, live: Live) -> None:
-    out = chat("/undo", "/explain 1", "/dance", "Hello", "99", "x" * 5000, "/explain x", "1")
+    out = chat("/undo", "/explain 1", "/dance", "Hello", "99", "x" * 33_000, "/explain x", "1")
     assert "no candidates yet" in out
     assert "/quit" in out
     assert out.count("there is no candidate") == 2
-    assert "should have at most 2000 characters" in out
+    assert "should have at most 32000 characters" in out
     assert len(said(live)) == 2
 
 

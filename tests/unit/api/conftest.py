@@ -201,6 +201,13 @@ class Parts:
         return outcome
 
 
+class NoChecks:
+    """Checks of an upload that find nothing."""
+
+    async def warn(self, candidates: Sequence[Candidate]) -> list[str]:
+        return []
+
+
 def api_key(name: str, *scopes: Scope) -> ApiKey:
     """A key whose secret is its name."""
     return ApiKey(
@@ -217,6 +224,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
     values = Settings(**settings)
     app = create_api(values, metrics, lifespan)
     stub: Any = parts
+    no_checks: Any = NoChecks()
     app.state.services = Services(
         settings=values,
         metrics=metrics,
@@ -233,6 +241,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         planning=stub,
         pools=stub,
         candidates=stub,
+        upload_checks=no_checks,
         followed_pools=stub,
         queues=(stub,),
         redis_answers=stub.ping,

@@ -20,6 +20,7 @@ RERANK = {"query": "a", "documents": ["a"]}
 CHAT = {"model": "default", "messages": [{"role": "user", "content": "a"}]}
 SECRET = "my secret"  # noqa: S105 - what an answer must not quote
 LONG = f'"{SECRET} {"x" * 2000}"'
+LONGER = f'"{SECRET} {"x" * 32_000}"'
 NO_NUMBERS = ["true", '"5"', "1e400"]
 NO_COUNTS = [*NO_NUMBERS, "0", "1.5"]
 NO_SHARES = ["-0.1", "1.1", '"0.5"']
@@ -27,7 +28,7 @@ MANY = json.dumps(["a"] * 1001)
 
 # Requests, and values in JSON that are wrong where their bodies have HERE.
 WRONG: list[tuple[str, Any, list[str]]] = [
-    ("POST /sessions/s/turn", {**SAID, "text": HERE}, [LONG, "null", '" "', "7"]),
+    ("POST /sessions/s/turn", {**SAID, "text": HERE}, [LONGER, "null", '" "', "7"]),
     ("POST /sessions/s/turn", {**SAID, "speaker": HERE}, [f'"{"x" * 65}"', "null"]),
     ("POST /sessions/s/turn", {**SAID, "top_k": HERE}, [*NO_COUNTS, "101"]),
     ("POST /sessions/s/turn", {**SAID, "last_rows": HERE}, NO_COUNTS),
@@ -46,10 +47,10 @@ WRONG: list[tuple[str, Any, list[str]]] = [
     (
         "POST /sessions/s/turns/1/feedback",
         {**CHOSEN, "event": "edited", "text": HERE},
-        ["null", '" "', LONG],
+        ["null", '" "', LONGER],
     ),
     ("POST /rank", {**RANK, "context": HERE}, [json.dumps([SAID] * 3)]),
-    ("POST /rank", {**RANK, "context": [SAID, {**SAID, "text": HERE}]}, [LONG]),
+    ("POST /rank", {**RANK, "context": [SAID, {**SAID, "text": HERE}]}, [LONGER]),
     ("POST /rank", {**RANK, "candidates": HERE}, ["[]", MANY]),
     ("POST /rank", {**RANK, "candidates": ["x", HERE]}, [LONG, "7"]),
     ("POST /rank", {**RANK, "candidates": ["x", {"text": HERE}]}, [LONG]),
@@ -67,7 +68,7 @@ WRONG: list[tuple[str, Any, list[str]]] = [
     ("POST /rank", {**RANK, "top_k": HERE}, [*NO_COUNTS, "101"]),
     ("POST /plan", {"goals": HERE}, ["[]", json.dumps([{"text": str(n)} for n in range(17)])]),
     ("POST /plan", {"goals": [{"text": "x"}, {"text": "y"}], "top": HERE}, [*NO_COUNTS, "101"]),
-    ("POST /pools/p/search", {"text": HERE}, [LONG]),
+    ("POST /pools/p/search", {"text": HERE}, [LONGER]),
     ("POST /pools/p/search", {"text": "x", "top_k": HERE}, [*NO_COUNTS, "101"]),
     ("PUT /pools/p", {"min_confidence": HERE}, NO_SHARES),
     ("PUT /pools/p", {"calibration": HERE}, ["[1.0, 0.0]"]),
@@ -128,7 +129,7 @@ async def test_columns_of_scores_are_limited(small: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/sessions/s/turn", {"speaker": "user", "text": "x" * 2000, "top_k": 100}),
+        ("/sessions/s/turn", {"speaker": "user", "text": "x" * 32_000, "top_k": 100}),
         ("/rank", {**RANK, "context": [SAID] * 2, "candidates": ["x" * 2000] * 2, "top_k": 100}),
         ("/plan", {"goals": [{"text": "x"}, {"text": "y"}], "top": 100}),
     ],

@@ -132,6 +132,7 @@ async def test_version_returns_the_model_and_every_limit(client_of: Connect, lim
         "max_body_bytes": 1 << 20,
         "max_upload_bytes": 256 << 20,
         "max_text_chars": 2000,
+        "max_message_chars": 32_000,
         "max_metadata_bytes": 4096,
         "max_candidate_body_bytes": 16_384,
         "max_turns": 5,

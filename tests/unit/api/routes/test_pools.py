@@ -215,7 +215,7 @@ async def test_progress_comes_line_by_line(client: httpx.AsyncClient) -> None:
     first, second, last = map(json.loads, response.text.splitlines())
     assert first == {"encoded": 1, "total": 2}
     assert second == {"encoded": 2, "total": 2}
-    assert last == {"version": 4, "upserted": 2, "unchanged": 0, "size": 4}
+    assert last == {"version": 4, "upserted": 2, "unchanged": 0, "size": 4, "warnings": []}
 
 
 async def test_progress_hides_unexpected_errors(client: httpx.AsyncClient, parts: Parts) -> None:

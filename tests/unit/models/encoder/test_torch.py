@@ -17,7 +17,7 @@ from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefix
 from turnwise.models.scores import Aggregation
 
-TEXTS = ["good evening", "two rooms please", "good evening", "a very long reply " * 60, ""]
+TEXTS = ["good evening", "two rooms please", "good evening", "a long reply " * 5, ""]
 
 
 def test_what_a_run_trained_goes_by_the_name_of_the_run(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""The checks of an upload: which of its texts the encoder does not read as they are."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from turnwise.models.roles import Role, RoleText, read_as
+from turnwise.service.encoder.model import Encoder
+from turnwise.service.pools.candidate import Candidate
+
+_MOST_NAMED = 20
+"""Most ids that a warning names."""
+
+
+class UploadChecks:
+    """Finds texts of candidates that are longer than what the encoder reads."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    async def warn(self, candidates: Sequence[Candidate]) -> list[str]:
+        """Return a warning for each kind of text that the encoder does not read as it is.
+
+        The ids of the candidates are in the warnings.
+        """
+        return await asyncio.to_thread(self._warn, candidates)
+
+    def _warn(self, candidates: Sequence[Candidate]) -> list[str]:
+        texts = [each.id for each in candidates if self._is_long(Role.AFTER, [each.text])]
+        examples = [each.id for each in candidates if self._is_long(Role.SECOND, each.examples)]
+        warnings = []
+        if texts:
+            warnings.append(f"the model reads only the beginning of {_name_candidates(texts)}")
+        if examples:
+            warnings.append(
+                "the model reads only the beginning and the end of examples of "
+                f"{_name_candidates(examples)}"
+            )
+        return warnings
+
+    def _is_long(self, role: Role, texts: Iterable[str]) -> bool:
+        """Return whether the encoder does not read all of one of some texts in a role."""
+        return any(self._encoder.is_too_long(RoleText(text, *read_as(role))) for text in texts)
+
+
+def _name_candidates(ids: Sequence[str]) -> str:
+    named = ", ".join(f"'{each}'" for each in ids[:_MOST_NAMED])
+    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+    return f"{'candidate' if len(ids) == 1 else 'candidates'} {named}{more}"

@@ -41,6 +41,7 @@ SHIPPED = {
     "agents",
     "chat-clients",
     "confidence",
+    "conversational-search",
     "demo",
     "encoder-tier",
     "handover",

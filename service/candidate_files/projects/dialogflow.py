@@ -1,0 +1,81 @@
+"""Dialogflow ES: the text responses of intents, with their training phrases."""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from turnwise.service.candidate_files.projects.converted import Converted
+from turnwise.service.candidate_files.projects.files import ProjectFiles
+
+_PHRASES = "_usersays_"
+_TEXT = (0, "0", "message")
+"""How the type of a text response was written over the years."""
+
+
+def is_project(files: ProjectFiles) -> bool:
+    """Return whether there is an agent with intents."""
+    return any(_is_in_intents(name) for name in files.names) and any(
+        PurePosixPath(name).name == "agent.json" for name in files.names
+    )
+
+
+def convert(files: ProjectFiles, converted: Converted) -> None:
+    """Add the responses of all intents. Those of one language are wordings of one answer."""
+    agent = next(name for name in files.names if PurePosixPath(name).name == "agent.json")
+    usual = str(files.json(agent).get("language", "en"))
+    for name in filter(_is_in_intents, files.names):
+        if _PHRASES in name:
+            continue
+        intent = files.json(name)
+        if not isinstance(intent, dict):
+            continue
+        label = str(intent.get("name", PurePosixPath(name).stem))
+        if intent.get("fallbackIntent"):
+            converted.left_out["fallback intents (see the pool's `fallback`)"].append(label)
+            continue
+        texts = list(_read_texts(intent, label, usual, converted))
+        if not texts:
+            converted.left_out["intents without a text"].append(label)
+        phrases: dict[str, list[str]] = {}
+        for language in {language for language, _ in texts}:
+            phrases[language] = _read_phrases(files, name, intent, language)
+        for number, (language, text) in enumerate(texts, start=1):
+            converted.add(
+                text,
+                label if number == 1 else f"{label}-{number}",
+                examples=phrases.pop(language, ()),
+                group=f"{label} {language}" if len(texts) > 1 else None,
+                metadata={
+                    "intent": label,
+                    "language": language,
+                    "contexts": intent.get("contexts"),
+                },
+            )
+
+
+def _is_in_intents(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.parent.name == "intents" and path.suffix == ".json"
+
+
+def _read_texts(
+    intent: dict[str, Any], label: str, usual: str, converted: Converted
+) -> Iterator[tuple[str, str]]:
+    """Yield the language and the text of each response."""
+    for response in intent.get("responses") or ():
+        for message in response.get("messages") or ():
+            if message.get("type") not in _TEXT:
+                converted.left_out["responses that are not text"].append(label)
+                continue
+            speech = message.get("speech") or []
+            for text in [speech] if isinstance(speech, str) else speech:
+                yield str(message.get("lang") or usual), text
+
+
+def _read_phrases(
+    files: ProjectFiles, name: str, intent: dict[str, Any], language: str
+) -> list[str]:
+    """Return the training phrases of an intent; old exports have them in the intent itself."""
+    phrases = f"{name.removesuffix('.json')}{_PHRASES}{language}.json"
+    found = files.json(phrases) if phrases in files.names else intent.get("userSays") or ()
+    return ["".join(str(part.get("text", "")) for part in each.get("data") or ()) for each in found]

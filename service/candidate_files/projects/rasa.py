@@ -1,0 +1,132 @@
+"""Rasa: the responses of the domain, with the examples of the intents that lead to them."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from turnwise.service.candidate_files.projects.converted import Converted
+from turnwise.service.candidate_files.projects.files import ProjectFiles
+
+_SECTION = re.compile(r"^(responses|templates|nlu|rules|stories):", re.MULTILINE)
+_ENTITY = re.compile(r"\[([^\]]+)\](?:\([^)]*\)|\{[^}]*\})")
+"""An annotated entity of an example, such as `[Bonn](city)`."""
+_METADATA = ("channel", "condition", "buttons", "quick_replies", "image", "attachment")
+_UTTER = "utter_"
+
+
+def is_project(files: ProjectFiles) -> bool:
+    """Return whether a file has responses."""
+    return any("responses" in found or "templates" in found for _, found in _sections(files))
+
+
+def convert(files: ProjectFiles, converted: Converted) -> None:
+    """Add the responses of a project.
+
+    A retrieval intent leads to the response of its name; another intent to the response that comes
+    next in a rule, or at the beginning of a story, or else to the response of its name.
+    """
+    responses: dict[str, list[Any]] = {}
+    examples: defaultdict[str, list[str]] = defaultdict(list)
+    next_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for name, found in _sections(files):
+        document = files.yaml(name)
+        if not isinstance(document, dict):
+            continue
+        for section in found & {"responses", "templates"}:
+            responses |= _mapping(document.get(section))
+        for item in _items(document.get("nlu")):
+            examples[str(item.get("intent", ""))] += _read_examples(item.get("examples"))
+        for story in [*_items(document.get("rules")), *_items(document.get("stories"))]:
+            for intent, response in _find_reply(story):
+                next_of[intent][response] = None
+    for name in files.ending_with(".md"):
+        for intent, example in _read_markdown(files.text(name)):
+            examples[intent].append(example)
+    examples.pop("", None)
+    given: defaultdict[str, list[str]] = defaultdict(list)
+    intents: defaultdict[str, list[str]] = defaultdict(list)
+    for intent, said in examples.items():
+        own = f"{_UTTER}{intent}"
+        leads = [own] if "/" in intent else [*next_of[intent]] or [own]
+        if not any(response in responses for response in leads):
+            converted.left_out["intents that lead to no response"].append(intent)
+        for response in leads:
+            given[response] += said
+            intents[response].append(intent)
+    for response, wordings in responses.items():
+        _add_response(converted, response, wordings, given[response], intents[response])
+
+
+def _add_response(
+    converted: Converted, name: str, wordings: object, examples: list[str], intents: list[str]
+) -> None:
+    """Add the wordings of a response. The first for each channel and condition has the examples."""
+    variations = list(_items(wordings))
+    group = name if len(variations) > 1 else None
+    seen: list[object] = []
+    for number, variation in enumerate(variations, start=1):
+        place = (variation.get("channel"), variation.get("condition"))
+        is_first = place not in seen
+        seen.append(place)
+        id = name if number == 1 else f"{name}-{number}"
+        metadata: dict[str, object] = {"response": name, "intent": ", ".join(intents)}
+        metadata |= {key: variation.get(key) for key in _METADATA}
+        if "custom" in variation:
+            converted.left_out["custom payloads"].append(id)
+        converted.add(
+            variation.get("text"),
+            id,
+            examples=examples if is_first else (),
+            group=group,
+            metadata=metadata,
+        )
+
+
+def _sections(files: ProjectFiles) -> Iterator[tuple[str, set[str]]]:
+    """Yield the YAML files with sections of Rasa. Others, such as templates, need not be YAML."""
+    for name in files.ending_with(".yml", ".yaml"):
+        if found := set(_SECTION.findall(files.text(name))):
+            yield name, found
+
+
+def _find_reply(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the intents at the start of a rule or a story, and the response that follows them."""
+    steps = list(_items(story.get("steps")))
+    starts = [number for number, step in enumerate(steps) if "intent" in step or "or" in step]
+    if not starts or starts[0] + 1 == len(steps):
+        return
+    step = steps[starts[0]]
+    response = str(steps[starts[0] + 1].get("action", ""))
+    if response.startswith(_UTTER):
+        for either in _items(step.get("or")) if "or" in step else [step]:
+            yield str(either.get("intent", "")), response
+
+
+def _read_examples(examples: object) -> list[str]:
+    if isinstance(examples, str):
+        lines = (line.strip() for line in examples.splitlines())
+        found = (line.removeprefix("-") for line in lines if line.startswith("-"))
+    else:
+        found = (str(item.get("text", "")).lstrip("- ") for item in _items(examples))
+    return [text for each in found if (text := _ENTITY.sub(r"\1", each).strip())]
+
+
+def _read_markdown(text: str) -> Iterator[tuple[str, str]]:
+    """Yield intents and examples in the format of Rasa 1."""
+    intent = ""
+    for line in text.splitlines():
+        if line.startswith("##"):
+            kind, _, intent = line.lstrip("# ").partition(":")
+            intent = intent.strip() if kind.strip() == "intent" else ""
+        elif intent and line.startswith(("- ", "* ")):
+            yield intent, _ENTITY.sub(r"\1", line[2:]).strip()
+
+
+def _items(value: object) -> Iterable[dict[str, Any]]:
+    """Return the dictionaries of a list; nothing if it is not a list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

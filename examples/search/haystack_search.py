@@ -65,9 +65,9 @@ def main(url: str = "http://127.0.0.1:8000") -> None:
     pipeline = Pipeline()
     pipeline.add_component("passages", ConversationRetriever(url, pool="city", top_k=2))
     said = [
-        ChatMessage.from_user("Can I bring my class of thirty pupils to the museum?"),
-        ChatMessage.from_assistant("With pleasure. Schools book a tour a week ahead."),
-        ChatMessage.from_user("What would that be for all of us?"),
+        ChatMessage.from_user("When does the last ferry to the island leave?"),
+        ChatMessage.from_assistant("The last one leaves at ten at night."),
+        ChatMessage.from_user("And what does it cost?"),
     ]
     for document in pipeline.run({"passages": {"messages": said}})["passages"]["documents"]:
         print(f"{document.score:.3f}  {document.content}")

@@ -53,9 +53,9 @@ class ConversationRetriever(BaseRetriever):
 def main(url: str = "http://127.0.0.1:8000") -> None:
     """Ask a question that needs the one before."""
     said = [
-        HumanMessage("Can I bring my class of thirty pupils to the museum?"),
-        AIMessage("With pleasure. Schools book a tour a week ahead."),
-        HumanMessage("What would that be for all of us?"),
+        HumanMessage("When does the last ferry to the island leave?"),
+        AIMessage("The last one leaves at ten at night."),
+        HumanMessage("And what does it cost?"),
     ]
     with Client(url) as client:
         for document in ConversationRetriever(client=client, pool="city", top_k=2).invoke(said):

@@ -53,15 +53,13 @@ def main(url: str = "http://127.0.0.1:8000") -> None:
     """Ask a question that needs the one before."""
     memory = ChatMemoryBuffer.from_defaults(
         chat_history=[
-            ChatMessage("Can I bring my class of thirty pupils to the museum?"),
-            ChatMessage(
-                "With pleasure. Schools book a tour a week ahead.", role=MessageRole.ASSISTANT
-            ),
+            ChatMessage("When does the last ferry to the island leave?"),
+            ChatMessage("The last one leaves at ten at night.", role=MessageRole.ASSISTANT),
         ]
     )
     with Client(url) as client:
         retriever = ConversationRetriever(client, memory, pool="city", top_k=2)
-        for found in retriever.retrieve("What would that be for all of us?"):
+        for found in retriever.retrieve("And what does it cost?"):
             print(f"{found.score:.3f}  {found.text}")
 
 

@@ -57,6 +57,11 @@ class Question:
     rewrite: str
     id: str
 
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether the rewrite is not the question itself."""
+        return self.rewrite != self.context[-1].text
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSet:
@@ -65,12 +70,10 @@ class SearchSet:
     Attributes:
         questions: The questions.
         passages: The texts of P passages.
-        has_rewrites: Whether any question was rewritten.
     """
 
     questions: tuple[Question, ...]
     passages: tuple[str, ...]
-    has_rewrites: bool
 
 
 def read_search(conversations: Sequence[str | Path], passages: Sequence[str | Path]) -> SearchSet:
@@ -94,8 +97,7 @@ def read_search(conversations: Sequence[str | Path], passages: Sequence[str | Pa
     questions = [question for record in records for question in _read_questions(record, texts)]
     if not questions:
         raise DataError("no utterance has passages", ", ".join(map(str, conversations)))
-    has_rewrites = any(question.rewrite != question.context[-1].text for question in questions)
-    return SearchSet(tuple(questions), tuple(texts.values()), has_rewrites)
+    return SearchSet(tuple(questions), tuple(texts.values()))
 
 
 def evaluate_search(
@@ -132,7 +134,7 @@ def _make_splits(data: SearchSet, utterances: int, words: int) -> dict[str, Spli
         "joined utterances": [_join(context) for context in newest],
         "running query": newest,
     }
-    if data.has_rewrites:
+    if any(question.is_rewritten for question in data.questions):
         forms["rewrite"] = [
             (Utterance(question.context[-1].speaker, question.rewrite),)
             for question in data.questions

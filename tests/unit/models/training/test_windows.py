@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +163,22 @@ def test_positives_are_earlier_turns_of_the_same_window(batch: WindowBatch) -> N
     got = zip(examples.first[true], examples.second[true], examples.after[true], strict=True)
     assert {tuple(int(x) for x in example) for example in got} == wanted
     assert 5 in examples.after.tolist()  # the last utterance of the first window
+
+
+def test_pairs_of_one_dialogue_are_those_of_ccl() -> None:
+    window = dialogue(9, "lake", "A")
+    alone = collate([window], EncoderKind.CURVED)
+    examples = pair_examples(alone, WIDTH, rng(), directional=True, curved=True)
+    targets = [n for n, said in enumerate(window.utterances) if said.speaker == "A"]
+    naive = {}
+    for i, j in product(range(9), targets):
+        if 0 < j - i < WIDTH:
+            naive[i, j] = (WIDTH - (j - i)) / WIDTH
+        elif 0 < i - j < WIDTH:
+            naive[i, j] = 0.0  # the reverse direction
+    places = zip(examples.second.tolist(), examples.after.tolist(), strict=True)
+    found = dict(zip(places, examples.score.tolist(), strict=True))
+    assert found == pytest.approx(naive)
 
 
 @pytest.mark.parametrize("make", [pair_examples, triple_examples])

@@ -2,14 +2,9 @@
 
 import { session } from "./session.js";
 import { announce, byId, decimals, empty, h } from "./dom.js";
+import { beginningsOf } from "./beginnings.js";
 import { heat } from "./heat.js";
 import { attempt } from "./notices.js";
-
-const EXAMPLES = [
-  "Hello! I would like to book a room for two nights.",
-  "Where is my parcel? It should have been here on Monday.",
-  "I cannot sign in any more.",
-];
 
 const field = byId("say");
 const composer = byId("composer");
@@ -115,14 +110,15 @@ function draw() {
 
 function beginnings() {
   const say = (text) => attempt(() => session.say("user", text));
-  const examples = EXAMPLES.map((text) =>
-    h("button", { type: "button", onclick: () => say(text) }, text),
+  const examples = h("div.examples");
+  beginningsOf(session.settings.pool).then((texts) =>
+    examples.replaceChildren(
+      ...texts.map((text) => h("button", { type: "button", onclick: () => say(text) }, text)),
+    ),
   );
   return [
-    empty(
-      "Say something as the user to see the best candidates of the pool. For example:",
-    ),
-    h("div.examples", {}, ...examples),
+    empty("Say something as the user to see the best candidates of the pool. For example:"),
+    examples,
   ];
 }
 
@@ -148,7 +144,9 @@ function tint() {
   [...transcript.querySelectorAll(".utterance")].forEach((element, place) => {
     const part = parts[place];
     heat(element, part, most);
-    element.querySelector(".part").textContent = part === undefined ? "" : decimals(part, 2);
+    const shown = element.querySelector(".part");
+    shown.textContent = part === undefined ? "" : decimals(part, 2);
+    shown.title = "the part of this utterance in the score of the selected candidate";
   });
 }
 

@@ -21,7 +21,7 @@ function draw() {
   const { answer, settings } = session;
   const known = typeof answer?.confidence === "number";
   slider.value = String(settings.least);
-  byId("least-words").textContent = settings.least ? decimals(settings.least, 2) : "of the pool";
+  byId("least-words").textContent = settings.least ? decimals(settings.least, 2) : "the pool's threshold";
   byId("confidence").replaceChildren(...(answer ? [known ? meter(answer) : unknown()] : []));
   const doubt = why(answer, settings.least);
   byId("abstained").textContent = [doubt, ...(answer?.warnings ?? [])].filter(Boolean).join(" ");

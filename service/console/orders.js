@@ -51,16 +51,16 @@ function picture(orders, goals) {
   const [width, height] = [left + step * (count - 1) + 40, top + ROW_PX * count];
   const x = (place) => left + step * place;
   const y = (id) => top + ROW_PX * (goals.findIndex((goal) => goal.id === id) + 0.5);
-  const rows = goals.map(({ id, text }) => [
+  const rows = goals.map(({ id, text }, row) => [
     svg("line.track", { x1: left - 14, x2: width - 26, y1: y(id), y2: y(id) }),
     svg(
       "foreignObject",
       { x: 0, y: y(id) - ROW_PX / 2, width: left - 24, height: ROW_PX },
-      h("div.goal-name", {}, h("span", { dir: "auto", title: text }, text)),
+      h("div.goal-name", {}, h("b", {}, row + 1), h("span", { dir: "auto", title: text }, text)),
     ),
   ]);
   const heads = goals.map((_, place) =>
-    svg("text.place", { x: x(place), y: 16, "text-anchor": "middle" }, place + 1),
+    svg("text.place", { x: x(place), y: 16, "text-anchor": "middle" }, ordinal(place + 1)),
   );
   const paths = orders.map(({ order: ids }, rank) => {
     const d = ids
@@ -80,6 +80,11 @@ function picture(orders, goals) {
     ...paths.reverse(),
   );
 }
+
+const ordinal = (number) => {
+  const teen = Math.floor(number / 10) % 10 === 1;
+  return `${number}${(!teen && ["", "st", "nd", "rd"][number % 10]) || "th"}`;
+};
 
 const bend = (x0, y0, x1, y1) => `C${(x0 + x1) / 2} ${y0} ${(x0 + x1) / 2} ${y1} ${x1} ${y1}`;
 

@@ -145,6 +145,8 @@ class Session extends EventTarget {
   /** Change the settings, and select again. @param {Partial<Settings>} changes */
   async choose(changes) {
     if (changes.pool && changes.pool !== this.settings.pool) this.seen.clear();
+    if ("where" in changes && JSON.stringify(changes.where) !== JSON.stringify(this.settings.where))
+      this.seen.clear();
     Object.assign(this.settings, changes);
     this.#changed();
     if (this.awaited) await this.rank();
@@ -158,6 +160,7 @@ class Session extends EventTarget {
     const found = await call("PUT", path("sessions", name), { body, repeatable: true });
     if (name !== this.name) return;
     this.where = found.where;
+    this.seen.clear();
     this.#changed();
     if (this.awaited) await this.rank();
   }

@@ -49,7 +49,7 @@ def test_replies_are_accessible(still: Console) -> None:
     expect(page.locator("#candidates.past")).to_be_visible()
     accessible(still)
     still.say("My parcel has not come.")
-    page.get_by_text("Numbers").click()
+    page.get_by_text("Numbers", exact=True).click()
     page.get_by_role("button", name="Reject: ").first.click()
     expect(page.locator("#candidates > li.rejected")).to_be_visible()
     if (options := page.get_by_role("button", name="Options")).is_visible():  # on a phone
@@ -86,6 +86,10 @@ def test_pools_latency_and_dialogs_are_accessible(still: Console) -> None:
     page.locator("#search-text").press("Enter")
     expect(page.locator("#found .text").first).to_be_visible()
     accessible(still)
+    page.locator("#browsed .candidate").first.click()
+    expect(page.locator("#candidate-dialog")).to_be_visible()
+    accessible(still)
+    page.keyboard.press("Escape")
     page.get_by_role("button", name="Delete default").click()
     accessible(still)
     page.keyboard.press("Escape")
@@ -111,7 +115,7 @@ def test_the_story_and_errors_are_accessible(still: Console) -> None:
 def test_a_turn_is_taken_by_touch(live: Live, console_of: OpenConsole) -> None:
     console = console_of(live, **PHONE).open()
     page = console.page
-    page.get_by_role("button", name="Where is my parcel?").tap()
+    page.get_by_role("button", name="Can you help me?").tap()
     expect(console.candidates).to_have_count(6)
     console.idle()
     second = console.candidates.nth(1).locator(".text").inner_text()

@@ -5,6 +5,8 @@ import { isRejected, offered, reject } from "./feedback.js";
 import { session } from "./session.js";
 import { byId, decimals, empty, h, milliseconds } from "./dom.js";
 
+const LEAST_RANGE = 0.25;
+
 const list = byId("candidates");
 
 export function startCandidates() {
@@ -17,8 +19,8 @@ export function startCandidates() {
 function draw() {
   const { candidates, answer, turns } = session;
   const held = document.activeElement?.closest?.("#candidates .reply")?.dataset.id;
-  const most = Math.max(...candidates.map(({ score }) => score), 1e-9);
-  list.replaceChildren(...candidates.map((candidate) => item(candidate, most)));
+  const scores = candidates.map(({ score }) => score);
+  list.replaceChildren(...candidates.map((candidate) => item(candidate, scores)));
   if (!candidates.length) list.append(h("li.none", {}, empty(nothing())));
   list.classList.toggle("past", candidates.length > 0 && !session.current);
   byId("answer-facts").textContent = facts(answer, turns);
@@ -50,7 +52,7 @@ function facts(answer, turns) {
   return answer.turn < turns.length ? `${pool}; before the last turn` : pool;
 }
 
-function item(candidate, most) {
+function item(candidate, scores) {
   const { id, text, score, metadata, group, matched, body } = candidate;
   const tags = Object.values(metadata ?? {})
     .filter((value) => typeof value === "string")
@@ -76,7 +78,7 @@ function item(candidate, most) {
   );
   return h(
     isRejected(id) ? "li.rejected" : "li",
-    { vars: { share: Math.max(score / most, 0) } },
+    { vars: { share: shareOf(score, scores) } },
     select,
     h("span.bar", { "aria-hidden": "true" }),
     h(
@@ -117,6 +119,18 @@ function item(candidate, most) {
       ),
     ),
   );
+}
+
+/**
+ * The length of the bar of a score, from 0 to 1. Bars show differences: the best score has the whole
+ * length, and the lowest none if it is far enough below.
+ * @param {number} score
+ * @param {number[]} scores Those that are shown together.
+ */
+export function shareOf(score, scores) {
+  const best = Math.max(...scores);
+  const range = Math.max(best - Math.min(...scores), LEAST_RANGE * Math.abs(best), 1e-9);
+  return 1 - (best - score) / range;
 }
 
 /** The example that found a candidate. */

@@ -1,6 +1,8 @@
 /** The frame: views, settings, the API key, and the health of the service. */
 
 import { call, key } from "./api.js";
+import { startBrowse } from "./browse.js";
+import { startCandidateForm } from "./candidate_form.js";
 import { startCandidates } from "./candidates.js";
 import { startChat } from "./chat.js";
 import { startConfidence } from "./confidence.js";
@@ -16,6 +18,7 @@ import { startPlan } from "./plan.js";
 import { refreshPools, startPools } from "./pools.js";
 import { startScores } from "./scores.js";
 import { startStory } from "./story.js";
+import { startTrial } from "./trial.js";
 import { startUpload } from "./upload.js";
 
 const HEALTH_MS = { ready: 5000, other: 1000 };
@@ -33,6 +36,9 @@ for (const start of [
   startGoals,
   startPlan,
   startPools,
+  startBrowse,
+  startCandidateForm,
+  startTrial,
   startUpload,
   startLatency,
   startStory,

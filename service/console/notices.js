@@ -30,6 +30,7 @@ export function show(error) {
 export function wrong(field, words) {
   right(field);
   field.ariaInvalid = "true";
+  field.closest("details")?.setAttribute("open", "");
   field.after(h("small.wrong", { role: "alert" }, words));
   field.addEventListener("input", () => right(field), { once: true });
 }

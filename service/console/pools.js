@@ -1,34 +1,42 @@
-/** Pools: list, search, delete. */
+/** Pools: list them, choose one, delete one. */
 
 import { call, path } from "./api.js";
 import { session } from "./session.js";
 import { announce, byId, decimals, empty, h, fileSize, setOptions, thousands } from "./dom.js";
-import { matchOf } from "./candidates.js";
-import { filtered, filterIn } from "./filters.js";
-import { attempt, confirmed, submitted } from "./notices.js";
+import { browse } from "./browse.js";
+import { attempt, confirmed } from "./notices.js";
+
+/** @type {Map<string, any>} The description of each pool, by its name and aliases. */
+let infos = new Map();
 
 export function startPools() {
   byId("pools-refresh").addEventListener("click", () => attempt(refreshPools));
-  submitted("search-form", () => filtered(byId("search-where"), search));
 }
+
+/** The description of a pool; undefined before the list of pools arrives. */
+export const infoOf = (name) => infos.get(name);
 
 /** Read the list of pools again, and update every place that shows it. */
 export async function refreshPools() {
   const { pools } = await call("GET", "pools");
-  const names = pools.flatMap(({ name, aliases }) => [name, ...aliases]).sort();
+  infos = new Map(pools.flatMap((info) => [info.name, ...info.aliases].map((name) => [name, info])));
+  const names = [...infos.keys()].sort();
   const pairwise = pools.filter(({ encoder }) => encoder === "pairwise");
   session.unexplained = new Set(pairwise.flatMap(({ name, aliases }) => [name, ...aliases]));
   const chosen = session.settings.pool;
   setOptions(byId("pool"), names.includes(chosen) ? names : [chosen, ...names], chosen);
-  setOptions(byId("search-pool"), names, byId("search-pool").value || chosen);
+  setOptions(byId("browse-pool"), names, byId("browse-pool").value || chosen);
   byId("pool-names").replaceChildren(...names.map((value) => h("option", { value })));
   const total = pools.reduce((sum, { size }) => sum + size, 0);
   byId("pools-facts").textContent = pools.length
     ? `${thousands(total)} candidates in ${pools.length} pool${pools.length > 1 ? "s" : ""}`
     : "";
   byId("pools").replaceChildren(
-    pools.length ? table(pools) : empty("No pool yet. Upload a file of candidates below."),
+    pools.length ? table(pools) : empty("No pool yet. Upload a file of candidates."),
   );
+  window.dispatchEvent(new Event("pools"));
+  byId("add-candidate").disabled = !pools.length;
+  if (pools.length && document.body.dataset.view === "pools") await browse();
 }
 
 function table(pools) {
@@ -99,52 +107,4 @@ async function drop(name, size) {
   byId("found").replaceChildren();
   await refreshPools();
   byId("pools-refresh").focus();
-}
-
-async function search() {
-  const pool = byId("search-pool").value || session.settings.pool; // no list of pools yet
-  const where = filterIn(byId("search-where"));
-  const body = { text: byId("search-text").value, top_k: 10, where };
-  const { candidates } = await call("POST", `${path("pools", pool)}/search`, {
-    body,
-    repeatable: true,
-  });
-  byId("found").replaceChildren(...candidates.map((candidate) => hit(pool, candidate)));
-  const none = `The pool “${pool}” has no candidates${where ? " that match the filter" : ""}.`;
-  if (!candidates.length) byId("found").append(h("li", {}, empty(none)));
-  announce(`${candidates.length} found`);
-}
-
-function hit(pool, { id, text, score, group, matched }) {
-  const line = h(
-    "li",
-    {},
-    h("span.score", {}, decimals(score)),
-    h(
-      "span.text",
-      { dir: "auto" },
-      text,
-      " ",
-      h("small.soft", {}, id, group ? `, group ${group}` : ""),
-      matched ? matchOf(matched) : null,
-    ),
-    h(
-      "button.quiet.danger",
-      {
-        type: "button",
-        "aria-label": `Delete the candidate: ${text}`,
-        onclick: () => attempt(() => remove(pool, id, text, line)),
-      },
-      "Delete",
-    ),
-  );
-  return line;
-}
-
-async function remove(pool, id, text, line) {
-  if (!(await confirmed("Delete this candidate?", text))) return;
-  await call("DELETE", path("pools", pool, "candidates", id));
-  line.remove();
-  announce("Candidate deleted");
-  await refreshPools();
 }

@@ -26,11 +26,11 @@ from turnwise.service.observe.metrics import Metrics, ReplicaPoolState
 from turnwise.service.pools.awaited import AwaitedPools
 from turnwise.service.pools.encoding import PoolEncoder
 from turnwise.service.pools.filling import Filling
-from turnwise.service.pools.growth import NamespaceLimit
+from turnwise.service.pools.limits import NamespaceLimit, PoolLimits
 from turnwise.service.pools.memory.workers import Background, Work, Workers, log_errors
 from turnwise.service.pools.missing import MissingPools
 from turnwise.service.pools.names import PoolNames
-from turnwise.service.pools.opening import PoolLimits, PoolOpener
+from turnwise.service.pools.opening import PoolOpener
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.redis.directory import Changes, Directory
 from turnwise.service.pools.redis.records import PoolRecords

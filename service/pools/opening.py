@@ -1,34 +1,19 @@
 """Opens pools: which ones this replica can serve, and as what."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools.limits import CheckGrowth, PoolLimits
 from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.pools.memory.index_files import IndexFiles
-from turnwise.service.pools.memory.local import CheckGrowth, LocalPool
+from turnwise.service.pools.memory.local import LocalPool
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.redis.values import PoolKey, Revision
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.remote import RemotePool
 from turnwise.service.wire.fields import EncoderName, StoreName
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
-    """Limits of the pools in memory.
-
-    Attributes:
-        exact: Number of candidates up to which search is exact.
-        size: Greatest number of candidates in a pool.
-        namespace_bytes: Most bytes of the candidates of a namespace's pools; None for no limit.
-    """
-
-    exact: int
-    size: int
-    namespace_bytes: int | None = None
 
 
 class PoolOpener:
@@ -86,8 +71,7 @@ class PoolOpener:
             newest=revision,
             count_change=self._count_change,
             files=self.files,
-            exact_limit=self._limits.exact,
-            max_size=self._limits.size,
+            limits=self._limits,
             check_growth=self._check_growth,
         )
 

@@ -13,6 +13,7 @@ from turnwise.service.errors import PoolFull, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_unknown
+from turnwise.service.pools.limits import CheckGrowth, PoolLimits
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples, Size
@@ -40,8 +41,6 @@ class Plan(NamedTuple):
 
 MakePlan = Callable[[Contents], Plan]
 """Returns what an edit changes in the current contents."""
-CheckGrowth = Callable[[str, int], Awaitable[None]]
-"""Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by that much."""
 
 _SMALL_CANDIDATE = Candidate("", "").memory
 _INDEX_RETRY_SECONDS = 600.0
@@ -73,18 +72,17 @@ class LocalPool(Pool):
         newest: Revision,
         count_change: Callable[[], Awaitable[None]],
         files: IndexFiles,
-        exact_limit: int,
-        max_size: int,
+        limits: PoolLimits,
         check_growth: CheckGrowth | None,
     ) -> None:
         super().__init__(key, backend, metrics, newest, count_change)
         self.memory = memory
-        self.exact_limit = exact_limit
+        self.exact_limit = limits.exact
         """Number of candidates up to which search is exact."""
         self._workers = workers
         self._files = files
         self._check_growth = check_growth
-        self._max_size = max_size
+        self._max_size = limits.size
         self._replay = Replay(
             key=key,
             records=self.records,

@@ -26,8 +26,8 @@ from turnwise.service.pools import (
     RunningQueries,
     following,
 )
+from turnwise.service.pools.limits import PoolLimits
 from turnwise.service.pools.memory import upkeep
-from turnwise.service.pools.opening import PoolLimits
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.redis.connection import connect

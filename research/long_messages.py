@@ -17,7 +17,8 @@ from tokenizers import Tokenizer
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.arrays import Float32
-from turnwise.models.data import Dialogue, read_dialogues
+from turnwise.models.data import Dialogue
+from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.onnx import TOKENIZER, OnnxEncoder
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, read_as
 

@@ -17,6 +17,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.card import TOLERANCE, TOLERANCE_OF_8_BITS, locate_model
 from turnwise.models.cores import multiplies_bytes, usable_cores
 from turnwise.models.encoder.long_texts import keep_ends, keeps_ends
+from turnwise.models.encoder.scripts import Scripts
 from turnwise.models.encoder.stated import StatedEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
@@ -130,6 +131,7 @@ class OnnxEncoder(StatedEncoder):
             self._unlimited = Tokenizer.from_file(str(folder / TOKENIZER))
             self._unlimited.no_padding()
             self._unlimited.no_truncation()
+            self._scripts = Scripts(self._unlimited.get_vocab())
             tokens = self.tokenize([probe.text for probe in self._facts.probes])
             # One by one: a batch would pad all of them to the longest.
             vectors = np.concatenate([self.forward([ids]) for ids in tokens])
@@ -164,6 +166,10 @@ class OnnxEncoder(StatedEncoder):
             if keeps_ends(item) and len(tokens[index]) == self._limit:
                 tokens[index] = keep_ends(self._unlimited.encode(read[index]).ids, self._limit)
         return tokens
+
+    def knows_script(self, item: RoleText) -> bool:
+        """Return whether the vocabulary knows the script of a text."""
+        return self._scripts.knows(self._write_emoji(item).text)
 
     def is_too_long(self, item: RoleText) -> bool:
         """Return whether a text has more word pieces than the model reads."""

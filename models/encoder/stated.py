@@ -5,6 +5,7 @@ from pathlib import Path
 
 from turnwise.models.arrays import Float32
 from turnwise.models.card import CARD, find_file, locate_model, model_name, read_card
+from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.head_arrays import HEADS_FILE, HeadArrays
 from turnwise.models.errors import ModelError
 from turnwise.models.model_files import check_weights
@@ -51,11 +52,15 @@ class StatedEncoder:
         self.kind = self._facts.kind
         self.dimension = self._facts.dimension
         self.fingerprint = self._facts.fingerprint
+        self._emoji = EmojiWords.of_model(model)
         self._heads = _heads(model) if self.kind is EncoderKind.HEADS else None
 
     def prefixed(self, item: RoleText) -> str:
         """Return a text as the model reads it."""
-        return prefixed(self.kind, item)
+        return prefixed(self.kind, self._write_emoji(item))
+
+    def _write_emoji(self, item: RoleText) -> RoleText:
+        return item._replace(text=self._emoji.write(item.text)) if self._emoji else item
 
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""

@@ -25,11 +25,13 @@ from turnwise.models.card import (
     model_name,
     read_card,
 )
+from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.export import VERSION, export_graph, in_onnx
 from turnwise.models.encoder.head_arrays import HEADS_FILE
 from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.encoder.long_texts import keep_ends, keeps_ends
 from turnwise.models.encoder.onnx import OnnxForward
+from turnwise.models.encoder.scripts import Scripts
 from turnwise.models.errors import ModelError
 from turnwise.models.model_files import (
     PROMPTS_FILE,
@@ -79,6 +81,7 @@ class UtteranceEncoder:
         calibration: The calibration of its confidences, if its card has one.
         fusion: How reply scores and example scores meet.
         example_calibration: What corrects confidences in pools with examples, if its card has it.
+        emoji: The words of emoji, if its folder has them.
         mixing: The length of the vectors that `encode_to_mix` returns.
     """
 
@@ -105,18 +108,21 @@ class UtteranceEncoder:
             self.model = name
             self.name = "model"
             self.heads = heads
+            self.emoji = None
             card = Card(Aggregation())
         else:
             self.model = load_sentence_transformer(name, device)
             self.name = model_name(name)
             card = read_card(name)
             self.heads = load_heads(name)
+            self.emoji = EmojiWords.of_model(name)
         self.aggregation = card.aggregation
         self.calibration = card.confidence
         self.fusion = card.fusion
         self.example_calibration = card.example_confidence
         self.mixing = card.mixing
         vocabulary = self.model.tokenizer.get_vocab()
+        self._scripts = Scripts(vocabulary)
         self.kind = encoder_kind(vocabulary, self.name, heads=self.heads is not None)
         self.dimension = dimension_of(self.model)
         self._forward: OnnxForward | TorchForward = TorchForward(self.model, precision)
@@ -187,10 +193,11 @@ class UtteranceEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of weights, heads, vocabulary, pooling and kind; equal if vectors compare."""
+        """Digest of weights, heads, vocabulary, emoji, pooling, kind; equal if vectors compare."""
         vocabulary = json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True)
         heads = self.heads.state_dict(prefix="heads.") if self.heads else {}
-        seed = self.kind + vocabulary + _settings(self.model)
+        emoji = self.emoji.to_json() if self.emoji else ""
+        seed = self.kind + vocabulary + emoji + _settings(self.model)
         return digest(seed, {**self.model.state_dict(), **heads})
 
     def encode(
@@ -257,7 +264,14 @@ class UtteranceEncoder:
 
     def prefixed(self, item: RoleText) -> str:
         """Return a text as the model reads it; `forward` gives equal ones the same vector."""
-        return prefixed(self.kind, item)
+        return prefixed(self.kind, self._write_emoji(item))
+
+    def _write_emoji(self, item: RoleText) -> RoleText:
+        return item._replace(text=self.emoji.write(item.text)) if self.emoji else item
+
+    def knows_script(self, item: RoleText) -> bool:
+        """Return whether the vocabulary knows the script of a text."""
+        return self._scripts.knows(self._write_emoji(item).text)
 
     def tokenize(self, items: Sequence[RoleText | str]) -> list[list[int]]:
         """Return each item's word pieces, cut to the model's limit; see `long_texts`.

@@ -230,7 +230,10 @@ class _UseCases:
         self._writers = SessionWriters(metrics, settings.request_timeout)
         self._contexts = Contexts(self._store, encoder, timeout=settings.request_timeout)
         confidence = Confidence(
-            encoder.calibration, encoder.example_calibration, encoder.aggregation
+            encoder.calibration,
+            encoder.example_calibration,
+            encoder.aggregation,
+            encoder.knows_script,
         )
         self._pipeline = Pipeline(reranking, components.pairwise, confidence, encoder.fusion)
         self.learning = Learning(

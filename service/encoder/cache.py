@@ -76,6 +76,10 @@ class CachedEncoder:
         """Return whether the vectors of all texts are in the cache."""
         return all(_key(self._encoder.prefixed(text)) in self._known for text in texts)
 
+    def knows_script(self, item: RoleText) -> bool:
+        """Return whether the model's vocabulary knows the script of a text."""
+        return self._encoder.knows_script(item)
+
     async def is_too_long(self, item: RoleText) -> bool:
         """Return whether a text is longer than what the model reads; a thread reads a long one."""
         if len(item.text) <= _COUNTED_AT_ONCE:

@@ -72,6 +72,9 @@ class Encoder(Model, Protocol):
     def prefixed(self, item: RoleText) -> str:
         """Return a text as the model reads it."""
 
+    def knows_script(self, item: RoleText) -> bool:
+        """Return whether the model's vocabulary knows the script of a text."""
+
     def is_too_long(self, item: RoleText) -> bool:
         """Return whether a text is longer than what the model reads."""
 

@@ -151,6 +151,10 @@ class RemoteEncoder(StatedEncoder):
         """Return the texts as they are sent; utterances keep both ends, others the beginning."""
         return [_Read(self.prefixed(_keep_ends(item))[:MOST_CHARACTERS]) for item in items]
 
+    def knows_script(self, item: RoleText) -> bool:  # noqa: ARG002 - the vocabulary is elsewhere
+        """Return True: the process that encodes has the vocabulary."""
+        return True
+
     def is_too_long(self, item: RoleText) -> bool:
         """Return whether a text is longer than what is sent of an utterance."""
         return len(item.text) > _READ_CHARACTERS

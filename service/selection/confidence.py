@@ -1,7 +1,7 @@
 """Computes the confidence of an answer; an order by a re-ranker that a request names has none."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +11,11 @@ from turnwise.models.confidence import Calibration, Spread, features, rescaled
 from turnwise.models.example_confidence import ExampleCalibration
 from turnwise.models.groups import next_answer
 from turnwise.models.rerankers.cascade import RerankedCalibration, reranked_features
+from turnwise.models.roles import Role, RoleText, read_as
 from turnwise.models.scores import Aggregation
 from turnwise.service.pools import Hit, PoolView
 from turnwise.service.selection.answers import name_answer
+from turnwise.service.selection.context import EncodedContext
 from turnwise.service.selection.request import SelectionRequest
 from turnwise.service.wire.fields import RerankerName
 
@@ -47,8 +49,17 @@ class Confidence:
         calibration: Calibration | None,
         with_examples: ExampleCalibration | None,
         aggregation: Aggregation,
+        knows_script: Callable[[RoleText], bool],
     ) -> None:
-        """Take the calibrations and the aggregation of the model's card."""
+        """Take the calibrations and the aggregation of the model's card.
+
+        Args:
+            calibration: The calibration of the confidences.
+            with_examples: What corrects them in pools with examples.
+            aggregation: The aggregation that they are for.
+            knows_script: Returns whether the model's vocabulary knows the script of a text.
+        """
+        self._knows_script = knows_script
         self._calibration = calibration
         self._with_examples = with_examples
         self._aggregation = aggregation
@@ -68,6 +79,10 @@ class Confidence:
         if (aggregation.name, aggregation.summed) != (card.name, card.summed):
             return f"the model's calibration is for its own aggregation, '{card.name}'"
         return None
+
+    def knows_script(self, context: EncodedContext) -> bool:
+        """Return whether the model's vocabulary knows the script of the newest utterance."""
+        return self._knows_script(RoleText(context.texts[-1], *read_as(Role.SECOND)))
 
     def warn(self, view: PoolView, obstacle: str) -> list[str]:
         """Return a warning if an obstacle keeps the pool's least confidence from having an effect.

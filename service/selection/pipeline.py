@@ -36,6 +36,9 @@ from turnwise.service.wire.pools import Matched, Selected
 _PAIRS_OF_A_TURN = 1 << 21
 """Most pairs of utterances times candidates that MaxSim scores for a turn: about a fifth of a
 second. It shortens the short list of contexts with more than some 140 utterances."""
+_UNKNOWN_SCRIPT = (
+    "the model hardly knows the script of the newest utterance, so that there is no confidence"
+)
 _MOST_FIELDS = 8
 """Most fields of a filter that are looked for in the candidates of a pool."""
 
@@ -134,7 +137,8 @@ class Pipeline:
         confidence = found.confidence
         if min_confidence is None:
             min_confidence = view.settings.min_confidence
-        if confidence is not None and min_confidence is not None and confidence < min_confidence:
+        abstained = confidence is not None and confidence < (min_confidence or 0)
+        if abstained or (min_confidence and not self._confidence.knows_script(request.context)):
             return Selection(
                 [], confidence, abstained=True, warnings=warnings, cascade=found.cascade
             )
@@ -166,7 +170,8 @@ class Pipeline:
                 request, search, count=count, answers=answers, confident=confident
             )
             estimate = None
-            if confident:
+            knows_script = self._confidence.knows_script(request.context)
+            if confident and knows_script:
                 estimate = await self._confidence.estimate(
                     request,
                     search.query,
@@ -174,6 +179,8 @@ class Pipeline:
                     example=search.example_score(hits[0]) if hits else None,
                 )
             warnings = await _warn_about_filter(request.view, request.options.where)
+            if not knows_script:
+                warnings.append(_UNKNOWN_SCRIPT)
         kept = cut_hits(hits, count, answers)
         replies = np.array([search.reply_score(hit) for hit in kept], np.float32)
         confidence = None

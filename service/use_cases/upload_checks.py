@@ -27,6 +27,7 @@ class UploadChecks:
     def _warn(self, candidates: Sequence[Candidate]) -> list[str]:
         texts = [each.id for each in candidates if self._is_long(Role.AFTER, [each.text])]
         examples = [each.id for each in candidates if self._is_long(Role.SECOND, each.examples)]
+        unknown = [each.id for each in candidates if not self._knows_script(each)]
         warnings = []
         if texts:
             warnings.append(f"the model reads only the beginning of {_name_candidates(texts)}")
@@ -35,7 +36,12 @@ class UploadChecks:
                 "the model reads only the beginning and the end of examples of "
                 f"{_name_candidates(examples)}"
             )
+        if unknown:
+            warnings.append(f"the model hardly knows the script of {_name_candidates(unknown)}")
         return warnings
+
+    def _knows_script(self, candidate: Candidate) -> bool:
+        return self._encoder.knows_script(RoleText(candidate.text, *read_as(Role.AFTER)))
 
     def _is_long(self, role: Role, texts: Iterable[str]) -> bool:
         """Return whether the encoder does not read all of one of some texts in a role."""

@@ -15,11 +15,18 @@ def card(
     out: Annotated[
         Path | None, typer.Option(help="A folder for the card and the heads.", show_default="MODEL")
     ] = None,
+    emoji: Annotated[
+        bool,
+        typer.Option("--emoji", help="Let the model read the Unicode names of emoji; a new model."),
+    ] = False,
 ) -> None:
     """Write the card and the graph (`model.onnx`) of a model into its folder.
 
     With both, a service runs the model on a CPU without torch. With --out the command writes only
     the card and the heads, which is all that a replica with TURNWISE_ENCODER_URL needs.
+
+    With --emoji the folder gets `emoji.json`. The fingerprint of the model changes, so that a
+    service encodes its pools again.
     """
     from turnwise.models.card import (
         CARD,
@@ -27,6 +34,7 @@ def card(
         reranker_kind,
         update_card,
     )
+    from turnwise.models.encoder.emoji_words import EMOJI_FILE, EmojiWords
     from turnwise.models.encoder.head_arrays import HEADS_FILE
     from turnwise.models.encoder.torch import UtteranceEncoder
 
@@ -35,11 +43,15 @@ def card(
         raise TurnwiseError(f"'{model}' is not a folder: name one for its card with --out")
     if kind := reranker_kind(model):
         raise TurnwiseError(f"'{model}' is of kind {kind}: only an encoder has a card")
+    if emoji and out:
+        raise TurnwiseError("--emoji changes the model: it does not go with --out")
+    if emoji:
+        EmojiWords.of_unicode().save(folder)
     encoder = UtteranceEncoder(model, device="cpu")
     facts = encoder.facts
     if out:
         out.mkdir(parents=True, exist_ok=True)
-        for name in (CARD, HEADS_FILE):
+        for name in (CARD, HEADS_FILE, EMOJI_FILE):
             if file := find_file(model, name):
                 shutil.copyfile(file, out / name)
     else:

@@ -84,7 +84,7 @@ def make_pipeline(
     own = (reranker, CASCADE) if reranker else None
     line = cast(EncoderQueue, queue or DirectQueue())
     reranking = Reranking(None, own, line, Metrics(), short_list=100, timeout=1.0)
-    confidence = Confidence(calibration, None, Aggregation("mean"))
+    confidence = Confidence(calibration, None, Aggregation("mean"), lambda _: True)
     return Pipeline(reranking, None, confidence, FUSION)
 
 

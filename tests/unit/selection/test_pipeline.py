@@ -48,7 +48,7 @@ class Longest(Reranking):
 
 
 def make_pipeline(calibration: Calibration | None = None, short_list: int = 100) -> Pipeline:
-    confidence = Confidence(calibration, WITH_EXAMPLES, Aggregation("mean"))
+    confidence = Confidence(calibration, WITH_EXAMPLES, Aggregation("mean"), lambda _: True)
     return Pipeline(Longest(short_list), None, confidence, FUSION)
 
 

@@ -8,7 +8,7 @@ empty dialogue is skipped.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, cycle, groupby
+from itertools import chain, cycle, groupby, repeat
 from pathlib import Path
 from typing import TextIO
 
@@ -149,7 +149,7 @@ def _read_json(text: TextIO, path: Path, _: DialogueColumns) -> _Dialogues:
     if first.startswith("["):
         objects = parse_array(skipped, first, text, name)
     else:
-        lines = chain(["\n"] * skipped, [first], read_lines(text, path, skipped + 2))
+        lines = chain(repeat("\n", skipped), [first], read_lines(text, path, skipped + 2))
         objects = parse_jsonl(lines, name)
     for line, fields in objects:
         record = Record(fields, name, line)

@@ -23,6 +23,8 @@ from turnwise.models.files import replace_file
 
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 """The endings of compressed files, and what opens them."""
+CORRUPT = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
+"""What reading a compressed file raises if it is corrupt or truncated."""
 LONGEST_LINE = 4 << 20
 """Characters of a line. A few kilobytes of `.xz` can hold a line that no memory can."""
 
@@ -34,6 +36,9 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _SEPARATORS = ",;\t"
+_NOT_OF_FILES = {"idna", "punycode", "unicode_escape", "raw_unicode_escape"}
+"""Encodings of Python that no file has; decoding some of them takes long."""
+_SPACE = re.compile(r"\s*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_TYPES = {
     str: "a string",
@@ -93,7 +98,7 @@ def decode_text(file: BinaryIO, name: str, encoding: str | None = None) -> Itera
         line = _find_undecodable_line(file, name, encoding)
         what = f"not {error.encoding.upper()}: save it as UTF-8, or name its encoding (--encoding)"
         raise DataError(what, name, line) from error
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+    except CORRUPT as error:
         raise DataError(f"corrupt or truncated: {error}", name) from error
 
 
@@ -104,10 +109,10 @@ def _decoded(file: BinaryIO, name: str, encoding: str | None, errors: str) -> It
     content = BufferedReader(cast("RawIOBase", opener(file) if opener else file))
     start = content.peek(max(map(len, _MARKS)))
     marked = next((name for mark, name in _MARKS.items() if start.startswith(mark)), None)
-    try:
-        text = TextIOWrapper(content, marked or encoding or "utf-8", errors, newline="")
-    except LookupError:
-        raise DataError(f"there is no encoding '{encoding}'", name) from None
+    chosen = marked or encoding or "utf-8"
+    if not _is_encoding(chosen):
+        raise DataError(f"there is no encoding '{chosen}'", name)
+    text = TextIOWrapper(content, chosen, errors, newline="")
     try:
         yield text
     finally:
@@ -116,11 +121,23 @@ def _decoded(file: BinaryIO, name: str, encoding: str | None, errors: str) -> It
             content.detach()
 
 
+def _is_encoding(name: str) -> bool:
+    """Return whether a name is that of an encoding of texts that files have."""
+    try:
+        "a".encode(name)
+    except (LookupError, UnicodeError):
+        return False
+    return codecs.lookup(name).name.replace("-", "_") not in _NOT_OF_FILES
+
+
 def _find_undecodable_line(file: BinaryIO, name: str, encoding: str | None) -> int | None:
     """Return the first line with another encoding; text is decoded in blocks of many lines."""
-    with _decoded(file, name, encoding, "surrogateescape") as text:
-        lines = enumerate(read_lines(text, name), start=1)
-        return next((number for number, line in lines if _SURROGATE.search(line)), None)
+    try:
+        with _decoded(file, name, encoding, "surrogateescape") as text:
+            lines = enumerate(read_lines(text, name), start=1)
+            return next((number for number, line in lines if _SURROGATE.search(line)), None)
+    except UnicodeDecodeError:  # UTF-16 has no such replacement
+        return None
 
 
 def read_lines(file: TextIO, name: str | Path, number: int = 1) -> Iterator[str]:
@@ -219,9 +236,8 @@ def parse_array(
 
 
 def _skip_space(content: str, position: int) -> int:
-    while content[position : position + 1].isspace():
-        position += 1
-    return position
+    space = _SPACE.match(content, position)
+    return space.end() if space else position
 
 
 def check_object(value: object, name: str, line: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The records of a file of candidates, whatever its format."""
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, BinaryIO
 
 from turnwise.models.errors import DataError
@@ -50,7 +50,7 @@ def read_records(
             return
         if len(first) > LONGEST_LINE:
             raise DataError(f"more than {LONGEST_LINE} characters", name, skipped + 1)
-        lines = chain(["\n"] * skipped, [first], read_lines(text, name, skipped + 2))
+        lines = chain(repeat("\n", skipped), [first], read_lines(text, name, skipped + 2))
         if ending not in {".csv", ".tsv", ".txt"} and first[:1] in {"{", ""}:
             yield from parse_jsonl(lines, name)
         elif ending not in ENDINGS:

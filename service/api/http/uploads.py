@@ -3,15 +3,17 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from io import BytesIO
-from typing import Any, NamedTuple
+from pathlib import PurePath
+from typing import Any, BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.requests import Request
 
 from turnwise.models.errors import DataError
+from turnwise.models.text_files import COMPRESSED, CORRUPT
 from turnwise.service.api.access.audit import CLIENT_LEFT
 from turnwise.service.api.http.bodies import parse_json
 from turnwise.service.api.http.problems import invalid, locate_error, problem
@@ -27,7 +29,7 @@ from turnwise.service.pools import Candidate
 from turnwise.service.pools.candidate import find_excesses
 from turnwise.service.pools.encoding import EncodingProgress
 from turnwise.service.pools.files.candidates import read_open_file
-from turnwise.service.pools.memory.free_memory import Memory
+from turnwise.service.pools.memory.free_memory import Admission, Memory
 from turnwise.service.settings import Limits
 from turnwise.service.wire.pools import (
     NDJSON,
@@ -43,6 +45,7 @@ _MOST_ERRORS = 20
 _MOST_FIELDS = 20
 _MOST_ARRAY_BYTES = 32 << 20
 """Limit of an array, which is parsed whole."""
+_CHUNK = 1 << 16
 _FILE_MEDIA = {
     "text/csv": "upload.csv",
     "text/tab-separated-values": "upload.tsv",
@@ -88,18 +91,20 @@ async def read_upload(
             async for chunk in request.stream():
                 admission.use(len(chunk))
                 content.write(chunk)
-            return await asyncio.to_thread(_read_file, content, file, query, limits, memory)
-    upload = _Upload(limits)
+            content.seek(0)
+            upload = _FileUpload(file, query, limits, memory)
+            return await asyncio.to_thread(upload.read, content, admission)
+    items = _Upload(limits)
     if media in {NDJSON, "application/jsonl", "application/ndjson"}:
-        await _read_lines(request, upload, memory)
+        await _read_lines(request, items, memory)
     elif media == "application/json":
-        await _in_thread(upload.add_array, await _read_array(request), memory)
+        await _in_thread(items.add_array, await _read_array(request), memory)
     else:
         raise UnsupportedMedia(
             f"send a JSON array as application/json, lines as {NDJSON}, or a file with its name in "
             "the query, such as ?file=replies.csv"
         )
-    return Uploaded(upload.candidates())
+    return Uploaded(items.candidates())
 
 
 async def progress_lines(
@@ -234,15 +239,40 @@ async def _read_lines(request: Request, upload: _Upload, memory: Memory) -> None
     await _in_thread(upload.add_lines, rest, memory)
 
 
-def _read_file(
-    content: BytesIO, name: str, query: UploadQuery, limits: Limits, memory: Memory
-) -> Uploaded:
-    columns = Columns(query.text_column, query.examples_column)
-    reader = CandidateReader(columns, query.encoding)
-    try:
-        return Uploaded(*read_open_file(content, name, limits.max_pool_size, memory, reader))
-    except DataError as error:
-        raise InvalidRequest([FieldError((), str(error))], "; nothing was changed") from None
+@dataclass(frozen=True, slots=True)
+class _FileUpload:
+    """Reads the candidates of a file in the body of a request."""
+
+    name: str
+    query: UploadQuery
+    limits: Limits
+    memory: Memory
+
+    def read(self, content: BytesIO, admission: Admission) -> Uploaded:
+        """Return the candidates; raises InvalidRequest, BodyTooLarge and NotEnoughMemory."""
+        columns = Columns(self.query.text_column, self.query.examples_column)
+        reader = CandidateReader(columns, self.query.encoding)
+        most = self.limits.max_pool_size
+        path = PurePath(self.name)
+        try:
+            if opener := COMPRESSED.get(path.suffix):
+                content = self._decompress(opener(content), admission)
+                path = path.with_suffix("")
+            return Uploaded(*read_open_file(content, str(path), most, self.memory, reader))
+        except DataError as error:
+            raise InvalidRequest([FieldError((), str(error))], "; nothing was changed") from None
+        except CORRUPT as error:
+            raise InvalidRequest.field(f"{path}: corrupt or truncated: {error}") from None
+
+    def _decompress(self, compressed: BinaryIO, admission: Admission) -> BytesIO:
+        plain = BytesIO()
+        most = self.limits.max_upload_bytes
+        while chunk := compressed.read(_CHUNK):
+            admission.use(len(chunk))
+            plain.write(chunk)
+            if plain.tell() > most:
+                raise BodyTooLarge(f"a file may have {most} bytes when it is decompressed")
+        return plain
 
 
 async def _in_thread(parse: Callable[[bytes], None], body: bytes, memory: Memory) -> None:

@@ -75,8 +75,11 @@ def test_another_encoding_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.csv, line 2: not UTF-8.*--encoding"):
         read(tmp_path / "a.csv", content)
     assert read(tmp_path / "a.csv", content, encoding="cp1252") == [OPEN, BYE]
-    with pytest.raises(DataError, match="there is no encoding 'klingon'"):
-        read(tmp_path / "a.csv", content, encoding="klingon")
+    for name in ("klingon", "hex", "idna"):
+        with pytest.raises(DataError, match=f"there is no encoding '{name}'"):
+            read(tmp_path / "a.csv", content, encoding=name)
+    with pytest.raises(DataError, match=r"a\.txt: not UTF-16"):
+        read(tmp_path / "a.txt", "Hello".encode("utf-16") + b"x")
 
 
 def test_a_text_file_holds_one_text_a_line(tmp_path: Path) -> None:

@@ -90,6 +90,17 @@ async def test_a_file_is_read_as_the_command_reads_it(
     assert parts.calls[-1] == ("upsert", "default", "p", read)
 
 
+@pytest.mark.parametrize(("size", "cut", "status"), [(2 << 20, None, 413), (9, -1, 422)])
+async def test_a_compressed_file_is_read_within_the_limit_of_uploads(
+    client_of: Connect, parts: Parts, size: int, cut: int | None, status: int
+) -> None:
+    content = gzip.compress(b"\n" * size)[:cut]
+    async with client_of(max_upload_bytes=1 << 20) as client:
+        response = await client.put("/pools/p/candidates?file=a.csv.gz", content=content)
+    assert response.status_code == status
+    assert "upsert" not in [call[0] for call in parts.calls]
+
+
 async def test_a_file_that_cannot_be_read_is_an_error_that_names_the_line(
     client: httpx.AsyncClient, parts: Parts
 ) -> None:

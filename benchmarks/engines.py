@@ -41,7 +41,7 @@ from turnwise.service.settings import Settings
 
 Float16 = NDArray[np.float16]
 Search = Callable[[Float32, int], Awaitable[list[str]]]
-"""From a query (d,) and a width to the ids of the best ten."""
+"""Returns the ids of the best ten for a query (d,) and a width."""
 
 TOP = 10
 WIDTHS = (64, 128, 256, 512, 1024)

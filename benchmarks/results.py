@@ -237,7 +237,7 @@ FIGURES: dict[str, Callable[[Rows], Figures]] = {
     "overload": overload,
     "soak": soak,
 }
-"""From a benchmark to its figures; the page shows all of them."""
+"""What makes the figures of each benchmark; the page shows all of them."""
 
 FIRST = ("load", "turn")
 """Benchmarks whose figures the README shows."""

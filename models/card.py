@@ -35,7 +35,7 @@ TOLERANCE = 0.05
 """Greatest difference of such a number, in units of 1 / √d. Of the shipped model on a CPU it is
 0.0014 in float16, 0.014 in bfloat16, and 0.1 or more with another limit of tokens or pooling."""
 TOLERANCE_OF_8_BITS = 0.5
-"""The same for products of 8 bits, which differ by 0.1; other weights differ by 1 or more."""
+"""The tolerance for products of 8 bits, which differ by 0.1; other weights differ by 1 or more."""
 
 
 RerankerKind = Literal["pairwise", "ioi"]

@@ -38,7 +38,7 @@ MARKS = {
 }
 """The marks of all tests in a file or folder."""
 MOST_PROCESSORS = 8
-"""That the tests use: each process takes about a gigabyte."""
+"""Most processors that the tests use: each process takes about a gigabyte."""
 SERVERS = {"_shared_server", "_shared_cluster", "redis_server", "redis_cluster", "milvus_server"}
 """Fixtures that start a server: what needs one is marked `live`."""
 

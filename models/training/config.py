@@ -162,7 +162,7 @@ class Objectives(Section):
     directional: bool = True
     """Whether pairs in the wrong order are negatives of CCL."""
     directional_triples: bool = False
-    """The same for C3L (an ablation of the paper)."""
+    """Whether triples in the wrong order are negatives of C3L (an ablation of the paper)."""
     same_dialogue: bool = True
     """Whether other turns of the same dialogue are negatives of the running query."""
     query_rows: tuple[NonNegativeInt, ...] = Field(default=(2, 0), min_length=1)

@@ -27,7 +27,7 @@ def check_contained(shown: object, actual: object, at: str = "answer") -> None:
 
 
 def check_lines(shown: str, printed: str) -> None:
-    """Check that lines were printed, in this order, whatever stands between them."""
+    """Check that lines were printed, in this order, whatever is between them."""
     lines = iter(printed.splitlines())
     for line in shown.splitlines():
         assert any(_same(line, other) for other in lines), f"{line!r} is not in:\n{printed}"

@@ -74,7 +74,7 @@ class Reader:
         Args:
             folder: Where the page's files and commands go.
             environment: Of its shell, beside that of this process.
-            instead: Words of the page, and what stands in their place here: ports, models.
+            instead: Words of the page, and what replaces them here: ports, models.
         """
         self._folder = folder
         self._instead = dict(instead)

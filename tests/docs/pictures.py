@@ -1,4 +1,4 @@
-"""Takes the pictures of the console anew, of a service that runs with its default model and pool.
+"""Takes the pictures of the console again, of a service that runs with its default model and pool.
 
 With `pip install playwright`, chromium and `make run`: `python tests/docs/pictures.py http://127.0.0.1:8000`.
 With the URL that `make demo` prints, it takes those of the story.

@@ -42,7 +42,7 @@ def defaults(
 ) -> dict[str, object]:
     """Settings of the tests' services."""
     model = str(tiny_encoder_folder(EncoderKind.TRIPLE))
-    # A busy machine is no Redis that is away.
+    # A busy machine must not look like a Redis that is down.
     return {"model": model, "device": "cpu", "data_dir": data_folder, "redis_timeout": 10.0}
 
 

@@ -27,7 +27,7 @@ CASCADE = Cascade(
     below=1.0,
     confidence=RerankedCalibration(before=0.5, logit=0.25, margin=0.5, stayed=0.25, offset=-0.5),
 )
-"""Of a re-ranker that reads the first hits of every turn."""
+"""The cascade of a re-ranker that reads the first hits of every turn."""
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 
 

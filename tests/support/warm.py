@@ -78,7 +78,7 @@ def serve(address: str, owner: int) -> None:
     torch.set_num_threads(1)
     gc.freeze()  # what is loaded is no garbage, for any of the forks
 
-    connected.FIRST_ANSWER = 60.0  # a busy machine is no service that is away
+    connected.FIRST_ANSWER = 60.0  # a busy machine must not look like a service that is down
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address + "-")

@@ -20,7 +20,7 @@ from turnwise.service.redis.connection import connect
 
 NAME = "turnwise"
 NOBODY = "127.0.0.1:1"
-"""A Sentinel that is away."""
+"""A Sentinel that does not answer."""
 
 
 @dataclass(frozen=True, slots=True)

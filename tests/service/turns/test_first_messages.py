@@ -78,7 +78,7 @@ LATER: list[tuple[list[str], str, str]] = [
         "hotel-room-booked hotel-book-room-7",
     ),
 ]
-"""The same after two utterances, of the visitor and of the bot."""
+"""Messages after two utterances, one by the visitor and one by the bot."""
 UNSEEN: list[tuple[str, str]] = [
     ("hiya", "greeting"),
     ("much appreciated!", "thanks dialogue-thanks-2"),

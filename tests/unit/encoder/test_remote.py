@@ -18,7 +18,7 @@ from turnwise.service.errors import EncoderUnavailable
 from turnwise.service.observe.metrics import Metrics
 
 BUSY = [httpx.Response(503)] * 3
-"""To a call and its two retries."""
+"""The answers to a call and its two retries."""
 TEXT = [RoleText("Hello", Role.AFTER)]
 
 Folder = Callable[[EncoderKind], Path]

@@ -1,4 +1,4 @@
-"""Names that stand for other pools."""
+"""Names that refer to other pools."""
 
 import asyncio
 from contextlib import suppress
@@ -27,8 +27,8 @@ async def served(replica: Replica, name: str = "shop") -> list[str]:
     return [c.text for c in (await replica.pools.view("n", name)).contents.candidates()]
 
 
-def stands(replica: Replica, name: str = "shop") -> str | None:
-    """The pool that a name stands for on a replica."""
+def target_of(replica: Replica, name: str = "shop") -> str | None:
+    """The pool that a name refers to on a replica."""
     with suppress(PoolNotFound):
         followed = replica.followed
         return followed.get(followed.resolve(PoolKey("n", name))).key.name
@@ -46,7 +46,7 @@ async def test_an_alias_stands_for_its_pool_on_every_replica(start: StartReplica
         assert (view.name, view.contents.candidates()) == ("a", some("a"))
     await one.pools.point("n", "shop", "b")
     assert await served(one) == ["b"]
-    await until(lambda: stands(two) == "b")
+    await until(lambda: target_of(two) == "b")
     assert await served(two) == ["b"]
     shown = [(info.name, info.aliases) for info in await two.pools.list("n")]
     assert shown == [("a", []), ("b", ["shop"])]
@@ -109,7 +109,7 @@ async def test_a_deleted_alias_leaves_the_pool(start: StartReplica) -> None:
     await one.pools.unpoint("n", "shop")
     with pytest.raises(PoolNotFound, match="no alias 'shop'"):
         await one.pools.unpoint("n", "shop")
-    await until(lambda: not stands(two))
+    await until(lambda: not target_of(two))
     with pytest.raises(PoolNotFound):
         await served(two)
     assert await served(two, "a") == ["a"]

@@ -29,7 +29,7 @@ FIELDS = (
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """The fields of the audit log, and begin anew."""
+    """The fields of the audit log so far, which is then empty."""
     found = [vars(record) for record in caplog.records if record.name == "turnwise.audit"]
     caplog.clear()
     return [{name: line[name] for name in FIELDS if name in line} for line in found]

@@ -27,8 +27,8 @@ from turnwise.models.roles import EncoderKind, Role, relation_to
 
 def cosine(encoder: UtteranceEncoder, before: Utterance, after: Utterance) -> float:
     """cos(b, a), b with the relation of its speaker to that of a."""
-    stands = relation_to(before.speaker, after.speaker)
-    b = encoder.encode([before.text], Role.SECOND, stands)[0]
+    relation = relation_to(before.speaker, after.speaker)
+    b = encoder.encode([before.text], Role.SECOND, relation)[0]
     return float(b @ encoder.encode([after.text], Role.AFTER)[0])
 
 

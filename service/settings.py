@@ -331,8 +331,8 @@ def _check_endpoint(url: str, key: str) -> None:
     valid = parts.scheme in {"http", "https"} and parts.hostname and not parts.username
     if not (valid and _port_is_valid(parts)):
         raise ValueError(
-            "must be http://HOST:PORT or https://HOST:PORT, with or without a path; a key "
-            f"belongs into {key}"
+            "must be http://HOST:PORT or https://HOST:PORT, with or without a path; put a "
+            f"key into {key}"
         )
 
 

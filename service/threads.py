@@ -1,4 +1,4 @@
-"""`FairThreads`: threads for the slow work of requests, at which the namespaces take turns.
+"""`FairThreads`: threads for the slow work of requests; the namespaces take turns.
 
 A namespace that asks for much delays the others only by the work that has begun.
 """

@@ -211,8 +211,8 @@ class UtteranceEncoder:
         Args:
             texts: n texts, without prefixes.
             role: The role of all of them.
-            relation: The relation of their speakers to the target's: one for all, or one a text.
-                Context roles of models with speaker tokens need it.
+            relation: The relation of their speakers to the target's: one for all texts, or one for
+                each. Context roles of models with speaker tokens need it.
 
         Returns:
             (n, d) float32, unit rows.

@@ -44,7 +44,7 @@ class Answer:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The tuple, however its items were ordered."""
+        """A key that does not depend on the order of the tuple's items."""
         return tuple(sorted(self.items))
 
 

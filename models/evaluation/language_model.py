@@ -119,7 +119,7 @@ def sampled_replies(name: str) -> Propose:
 
 
 def _read_once(model: Any, prompt: torch.Tensor) -> DynamicCache:  # noqa: ANN401
-    # Without this cache `generate` reads the prompt once a sample, which takes most of the time.
+    # Without this cache `generate` reads the prompt for each sample, which takes most of the time.
     cache = DynamicCache(config=model.config)
     if prompt.shape[1] > 1:
         model(prompt[:, :-1], past_key_values=cache)
@@ -182,7 +182,8 @@ class LanguageModel:
         """Return the log-probability (n,) of each answer after its prompt, and its tokens (n,).
 
         A space separates the two. If the tokens of both together differ from the prompt's own
-        tokens, the difference counts to the answer. A prompt that is too long loses its start.
+        tokens, the difference counts as part of the answer. A prompt that is too long loses its
+        start.
         """
         texts = list(zip(prompts, answers, strict=True))
         tokens = [self._tokens(f"{prompt} {answer}") for prompt, answer in texts]

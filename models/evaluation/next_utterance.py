@@ -4,8 +4,8 @@ Every dialogue longer than h utterances gives a context of its first h utterance
 are the utterances that came next in any context of this length. The "full pool" ranks against
 every distinct utterance of the split instead, over all lengths together.
 
-Every utterance is encoded once a role and relation; the rest is one matrix product a length, so
-that the time grows linearly with the size of the split.
+Every utterance is encoded once for each role and relation. The rest is one matrix product for each
+length, so the time grows linearly with the size of the split.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -256,7 +256,7 @@ class Building:
         candidates: Candidates of an example, the true one included.
         replies: Replies drawn from a dialogue; all if it has fewer.
         context: Utterances before a reply, at least.
-        seed: The same files and settings give the same examples.
+        seed: Seed of all draws: the same files and settings give the same examples.
     """
 
     sources: tuple[Negatives, ...] = ("random",)

@@ -127,7 +127,7 @@ class IoI:
 
 
 def match(network: InteractionNetwork, examples: Sequence[Example]) -> Tensor:
-    """Return (E, L) logits of E examples, one a block.
+    """Return (E, L) logits of E examples, one for each block.
 
     Pairs of an utterance and a response go through the blocks in batches of like length, which
     need little padding; each distinct text of a batch is embedded once.

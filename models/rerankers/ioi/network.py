@@ -245,7 +245,7 @@ class InteractionNetwork(nn.Module):
         """Return (L, P, d) matching vectors of each pair in each block.
 
         The embeddings and the first block's self-attention do not depend on the other text of a
-        pair, so they are computed once a text.
+        pair, so they are computed once for each text.
         """
         of_pair = pairs.utterance, pairs.response
         texts = [self.dropout(self.embedding(ids)) for ids in (pairs.utterances, pairs.responses)]
@@ -277,7 +277,7 @@ class InteractionNetwork(nn.Module):
         return torch.stack(vectors)
 
     def score(self, matching: Tensor, turns: Tensor) -> Tensor:
-        """Return (E, L) logits of examples, one a block.
+        """Return (E, L) logits of examples, one for each block.
 
         Args:
             matching: (L, P, d) vectors, the pairs of an example in the order of its utterances.
@@ -313,7 +313,7 @@ def matching_loss(logits: Tensor, labels: Tensor, objective: Objective) -> Tenso
     - `local` (eq. 18): of every block's score, summed over the blocks.
 
     Args:
-        logits: (E, L), one a block.
+        logits: (E, L), one for each block.
         labels: (E,) float32, 1 for the true response, 0 for another.
         objective: One of the two.
     """

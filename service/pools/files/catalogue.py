@@ -42,7 +42,7 @@ class Catalogue:
         files: The files, or their URLs.
         digests: (n,) a number for each candidate, which differs if candidates do.
         repeated: (n,) whether an earlier row is of the same candidate.
-        merged: Candidates of several rows with other examples, by the index of the first row.
+        merged: Candidates whose examples come from several rows, by the index of the first row.
         reader: The reader of the files.
         notes: What the users of the files should know.
     """

@@ -163,7 +163,7 @@ def train_lists(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
         4,
         faiss.METRIC_INNER_PRODUCT,
     )
-    lists.by_residual = False  # one table of distances a query, not one a list
+    lists.by_residual = False  # one table of distances for each query, not for each list
     lists.cp.niter = 8
     lists.cp.spherical = True
     lists.cp.min_points_per_centroid = 1

@@ -77,7 +77,7 @@ def to_batch(stored: Sequence[Stored], dimension: int = 0) -> CandidateBatch:
 async def fetch_rows(
     store: CandidateStore, collection: str, ids: Sequence[str]
 ) -> dict[str, Stored]:
-    """Return those of any number of rows that a collection has, by id."""
+    """Return the rows that a collection has of some ids, by id; there may be any number of ids."""
     has: dict[str, Stored] = {}
     for start in range(0, len(ids), SCANNED):
         has |= await store.fetch(collection, ids[start : start + SCANNED])

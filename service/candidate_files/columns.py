@@ -16,7 +16,7 @@ _NAMES = {
     "body": ("body",),
 }
 """The names by which a column is found, in any case. The first that a record has is its text."""
-_ADVICE = f"call one {', '.join(_NAMES['text'])}, or name it with --text"
+_ADVICE = "call one text, answer, response, reply or content, or name it with --text"
 _INTENT = "intent"
 """A group that stays among the metadata, so that filters find it."""
 _LEARNED = "learned"
@@ -61,9 +61,9 @@ class Columns:
 
     def check_header(self, names: Sequence[str], file: str, line: int) -> None:
         """Raise DataError if the header of a table lacks a column that is needed, or was named."""
-        for part in _NAMES:
-            wanted = getattr(self, part)
-            if wanted and wanted not in names:
+        named = [getattr(self, part) for part in _NAMES]
+        for wanted in filter(None, [*named, *(self.metadata or ())]):
+            if wanted not in names:
                 raise DataError(f'no column "{wanted}" among {_quote(names)}', file, line)
         if not self.know(names):
             what = f"no text among the columns of the first row, {_quote(names)}: {_ADVICE}"

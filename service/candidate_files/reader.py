@@ -179,16 +179,17 @@ def parse_candidate(
 def _explain_difference(first: Row, second: Row) -> str:
     one = first.candidate
     other = second.candidate
+    where = first.where if first.file == second.file else f"{first.file}, {first.where}"
     if one.text != other.text:
-        return f"'{other.id}' is also the id of another text, in {first.where}"
+        return f"'{other.id}' is also the id of another text, in {where}"
     same = f"'{other.id}' is also the id of" if other.id else "the text is also that of"
     if (one.group, one.body) != (other.group, other.body):
         what = "group" if one.group != other.group else "body"
-        return f"{same} {first.where}, which has another {what}: give each row an id of its own"
+        return f"{same} {where}, which has another {what}: give each row an id of its own"
     names = [*one.metadata, *other.metadata]
     name = next(each for each in names if one.metadata.get(each) != other.metadata.get(each))
     return (
-        f'{same} {first.where}, but "{name}" is {_show(one.metadata.get(name))} there and '
+        f'{same} {where}, but "{name}" is {_show(one.metadata.get(name))} there and '
         f"{_show(other.metadata.get(name))} here. Give each row an id of its own to keep both. If "
         f'"{name}" is what users ask, make it one of the examples. Otherwise leave it out'
     )

@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from dataclasses import dataclass, field
 
 from turnwise.service.candidate_files.projects.converted import Converted
 from turnwise.service.candidate_files.projects.files import ProjectFiles
@@ -17,21 +18,71 @@ def is_project(files: ProjectFiles) -> bool:
     return any(_IS_COLANG_1.search(files.text(name)) for name in files.ending_with(".co"))
 
 
+@dataclass(slots=True)
+class _Scripts:
+    """What the files of a project define.
+
+    Attributes:
+        texts: The texts of each message, by who says it: `user` or `bot`.
+        answers: The bot messages that follow a user message at once.
+        others: The other steps of flows.
+    """
+
+    texts: dict[str, dict[str, list[str]]] = field(default_factory=lambda: {"user": {}, "bot": {}})
+    answers: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    others: list[str] = field(default_factory=list)
+
+    def read(self, content: str) -> None:
+        """Add what a file defines."""
+        in_flow = False
+        speaker, message = "", ""
+        said = ""
+        for line in map(str.strip, content.splitlines()):
+            if not line or line.startswith("#"):
+                continue
+            if defined := _DEFINE.fullmatch(line):
+                in_flow = defined[1].endswith("flow")
+                speaker, message = ("", "") if in_flow else (defined[1], defined[2])
+                said = ""
+            elif text := _QUOTED.fullmatch(line):
+                self._add_text(speaker, message, text[2])
+            elif in_flow and (step := _STEP.fullmatch(line)):
+                speaker, message = step[1], self._name(step[1], step[2])
+                if speaker == "bot" and said:
+                    self.answers[said][message] = None
+                said = message if speaker == "user" else ""
+            elif in_flow:
+                said = ""
+                self.others.append(line)
+
+    def _name(self, speaker: str, message: str) -> str:
+        """Return the name of a message in a flow. A text in quotes is a message of that name."""
+        if text := _QUOTED.fullmatch(message):
+            self._add_text(speaker, text[2], text[2])
+            return text[2]
+        return message
+
+    def _add_text(self, speaker: str, message: str, text: str) -> None:
+        if speaker:
+            self.texts[speaker].setdefault(message, []).append(text)
+
+
 def convert(files: ProjectFiles, converted: Converted) -> None:
     """Add the bot messages of a project. Variations of a message are wordings of one answer."""
-    texts: dict[str, dict[str, list[str]]] = {"user": {}, "bot": {}}
-    answers: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    scripts = _Scripts()
     for name in files.ending_with(".co"):
-        _read_file(files.text(name), texts, answers, converted)
+        scripts.read(files.text(name))
     examples: defaultdict[str, list[str]] = defaultdict(list)
-    for user, said in texts["user"].items():
-        if said and not answers[user]:
+    for user, said in scripts.texts["user"].items():
+        if user not in scripts.answers:
             converted.left_out["user messages that no flow answers at once"].append(user)
-        for bot in answers[user]:
+        for bot in scripts.answers.get(user, ()):
             examples[bot] += said
-    for bot in {bot for bots in answers.values() for bot in bots} - set(texts["bot"]):
+    for bot in examples.keys() - scripts.texts["bot"].keys():
         converted.left_out["bot messages without a text"].append(bot)
-    for bot, wordings in texts["bot"].items():
+    for line in scripts.others:
+        converted.left_out["steps of flows that are not messages"].append(line)
+    for bot, wordings in scripts.texts["bot"].items():
         for number, text in enumerate(wordings, start=1):
             converted.add(
                 text,
@@ -40,39 +91,3 @@ def convert(files: ProjectFiles, converted: Converted) -> None:
                 group=bot if len(wordings) > 1 else None,
                 metadata={"message": bot},
             )
-
-
-def _read_file(
-    content: str,
-    texts: dict[str, dict[str, list[str]]],
-    answers: defaultdict[str, dict[str, None]],
-    converted: Converted,
-) -> None:
-    """Collect the messages of a file, and which bot message follows a user message at once."""
-    kind = ""
-    message = ("", "")
-    said = ""
-    for line in map(str.strip, content.splitlines()):
-        if not line or line.startswith("#"):
-            continue
-        if defined := _DEFINE.fullmatch(line):
-            kind = defined[1]
-            message = (kind, defined[2])
-            said = ""
-            if kind in texts:
-                texts[kind].setdefault(defined[2], [])
-        elif quoted := _QUOTED.fullmatch(line):
-            if message[0] in texts:
-                texts[message[0]].setdefault(message[1], []).append(quoted[2])
-        elif kind.endswith("flow") and (step := _STEP.fullmatch(line)):
-            name = step[2]
-            if quoted := _QUOTED.fullmatch(name):
-                name = quoted[2]
-                texts[step[1]].setdefault(name, []).append(name)
-            message = (step[1], name)
-            if step[1] == "bot" and said:
-                answers[said][name] = None
-            said = name if step[1] == "user" else ""
-        elif kind:
-            said = ""
-            converted.left_out["steps of flows that are not messages"].append(line)

@@ -27,30 +27,34 @@ def convert(files: ProjectFiles, converted: Converted) -> None:
         if _PHRASES in name:
             continue
         intent = files.json(name)
-        if not isinstance(intent, dict):
-            continue
-        label = str(intent.get("name", PurePosixPath(name).stem))
+        label = str(intent["name"])
+        texts = list(_read_texts(intent, label, usual, converted))
         if intent.get("fallbackIntent"):
             converted.left_out["fallback intents (see the pool's `fallback`)"].append(label)
-            continue
-        texts = list(_read_texts(intent, label, usual, converted))
-        if not texts:
+        elif not texts:
             converted.left_out["intents without a text"].append(label)
-        phrases: dict[str, list[str]] = {}
-        for language in {language for language, _ in texts}:
-            phrases[language] = _read_phrases(files, name, intent, language)
-        for number, (language, text) in enumerate(texts, start=1):
-            converted.add(
-                text,
-                label if number == 1 else f"{label}-{number}",
-                examples=phrases.pop(language, ()),
-                group=f"{label} {language}" if len(texts) > 1 else None,
-                metadata={
-                    "intent": label,
-                    "language": language,
-                    "contexts": intent.get("contexts"),
-                },
-            )
+        else:
+            languages = dict.fromkeys(language for language, _ in texts)
+            phrases = {each: _read_phrases(files, name, intent, each) for each in languages}
+            _add_intent(converted, intent, texts, phrases)
+
+
+def _add_intent(
+    converted: Converted,
+    intent: dict[str, Any],
+    texts: list[tuple[str, str]],
+    phrases: dict[str, list[str]],
+) -> None:
+    """Add the texts of an intent. The first of each language has the phrases of the language."""
+    label = str(intent["name"])
+    for number, (language, text) in enumerate(texts, start=1):
+        converted.add(
+            text,
+            label if number == 1 else f"{label}-{number}",
+            examples=phrases.pop(language, ()),
+            group=f"{label} {language}" if len(texts) > 1 else None,
+            metadata={"intent": label, "language": language, "contexts": intent.get("contexts")},
+        )
 
 
 def _is_in_intents(name: str) -> bool:

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from turnwise.service.candidate_files.projects.converted import Converted
@@ -20,42 +21,69 @@ def is_project(files: ProjectFiles) -> bool:
     return any("responses" in found or "templates" in found for _, found in _sections(files))
 
 
-def convert(files: ProjectFiles, converted: Converted) -> None:
-    """Add the responses of a project.
+@dataclass(slots=True)
+class _Project:
+    """What the files of a project hold.
 
-    A retrieval intent leads to the response of its name; another intent to the response that comes
-    next in a rule, or at the beginning of a story, or else to the response of its name.
+    Attributes:
+        responses: The wordings of each response.
+        examples: The examples of each intent.
+        replies: The responses that follow each intent at the start of rules and stories.
     """
-    responses: dict[str, list[Any]] = {}
-    examples: defaultdict[str, list[str]] = defaultdict(list)
-    next_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for name, found in _sections(files):
-        document = files.yaml(name)
-        if not isinstance(document, dict):
-            continue
-        for section in found & {"responses", "templates"}:
-            responses |= _mapping(document.get(section))
+
+    responses: dict[str, object] = field(default_factory=dict)
+    examples: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    replies: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+
+    @classmethod
+    def read(cls, files: ProjectFiles) -> "_Project":
+        """Read the files with sections of Rasa, and the examples of Rasa 1."""
+        project = cls()
+        for name, _ in _sections(files):
+            document = files.yaml(name)
+            if isinstance(document, dict):
+                project._add(document)
+        for name in files.ending_with(".md"):
+            for intent, example in _read_markdown(files.text(name)):
+                project.examples[intent].append(example)
+        return project
+
+    def _add(self, document: Mapping[str, Any]) -> None:
+        for section in ("responses", "templates"):
+            if isinstance(found := document.get(section), dict):
+                self.responses |= found
         for item in _items(document.get("nlu")):
-            examples[str(item.get("intent", ""))] += _read_examples(item.get("examples"))
+            if "intent" in item:  # and no synonym, or lookup table
+                self.examples[str(item["intent"])] += _read_examples(item.get("examples"))
         for story in [*_items(document.get("rules")), *_items(document.get("stories"))]:
             for intent, response in _find_reply(story):
-                next_of[intent][response] = None
-    for name in files.ending_with(".md"):
-        for intent, example in _read_markdown(files.text(name)):
-            examples[intent].append(example)
-    examples.pop("", None)
-    given: defaultdict[str, list[str]] = defaultdict(list)
-    intents: defaultdict[str, list[str]] = defaultdict(list)
-    for intent, said in examples.items():
+                self.replies[intent][response] = None
+
+    def list_replies(self, intent: str) -> list[str]:
+        """Return the responses to an intent.
+
+        A retrieval intent leads to the response of its name. Another intent leads to what follows
+        it in rules and stories, or else to the response of its name.
+        """
         own = f"{_UTTER}{intent}"
-        leads = [own] if "/" in intent else [*next_of[intent]] or [own]
-        if not any(response in responses for response in leads):
+        leads = [own] if "/" in intent else [*self.replies[intent]] or [own]
+        return [response for response in leads if response in self.responses]
+
+
+def convert(files: ProjectFiles, converted: Converted) -> None:
+    """Add the responses of a project, with the examples of the intents that lead to them."""
+    project = _Project.read(files)
+    examples: defaultdict[str, list[str]] = defaultdict(list)
+    intents: defaultdict[str, list[str]] = defaultdict(list)
+    for intent, said in project.examples.items():
+        replies = project.list_replies(intent)
+        if not replies:
             converted.left_out["intents that lead to no response"].append(intent)
-        for response in leads:
-            given[response] += said
+        for response in replies:
+            examples[response] += said
             intents[response].append(intent)
-    for response, wordings in responses.items():
-        _add_response(converted, response, wordings, given[response], intents[response])
+    for response, wordings in project.responses.items():
+        _add_response(converted, response, wordings, examples[response], intents[response])
 
 
 def _add_response(
@@ -126,7 +154,3 @@ def _read_markdown(text: str) -> Iterator[tuple[str, str]]:
 def _items(value: object) -> Iterable[dict[str, Any]]:
     """Return the dictionaries of a list; nothing if it is not a list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -166,8 +166,8 @@ def test_colang(tmp_path: Path) -> None:
     assert found["inform hours 2"]["group"] == found["inform hours"]["group"] == "inform hours"
     assert found["I have placed your order."]["examples"] == []
     assert list(converted.report()) == [
-        "steps of flows that are not messages: $order = execute place_order",
         "user messages that no flow answers at once: I want to buy it.",
+        "steps of flows that are not messages: $order = execute place_order",
     ]
 
 

@@ -177,8 +177,9 @@ def test_an_error_names_the_line_and_what_to_do(
 
 
 def test_a_column_that_is_named_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match='no column "Frage" among "text", "b"'):
-        read(tmp_path / "a.csv", "text,b\nx,y\n", Columns(examples="Frage"))
+    for columns in (Columns(examples="Frage"), Columns(metadata=["b", "Frage"])):
+        with pytest.raises(DataError, match='no column "Frage" among "text", "b"'):
+            read(tmp_path / "a.csv", "text,b\nx,y\n", columns)
 
 
 def test_a_text_with_two_values_of_a_column_is_shown_with_both(tmp_path: Path) -> None:

@@ -93,6 +93,15 @@ def test_a_candidate_with_another_group_is_another_one(tmp_path: Path) -> None:
         read(tmp_path / "a.jsonl")
 
 
+def test_a_difference_between_two_files_names_both(tmp_path: Path) -> None:
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for file, text in zip(files, ("Yes.", "No."), strict=True):
+        file.write_text(json.dumps({"id": "1", "text": text}))
+    expected = rf"b\.jsonl, line 1: '1' is also the id of another text, in {files[0]}, line 1"
+    with pytest.raises(DataError, match=expected):
+        Catalogue.read([str(file) for file in files])
+
+
 def test_rows_of_one_answer_are_one_candidate_in_the_part_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

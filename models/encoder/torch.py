@@ -298,13 +298,17 @@ class UtteranceEncoder:
             (item if isinstance(item, str) else self.prefixed(item), keeps_ends(item))
             for item in items
         ]
-        distinct = {text: row for row, text in enumerate(dict.fromkeys(read))}
-        vectors = np.empty((len(distinct), self.dimension), np.float32)
-        texts = [text for text, _ in distinct]
-        tokens = tokenize(self.model, texts, [ends for _, ends in distinct]) if texts else []
-        for batch in batches([len(ids) for ids in tokens]):
-            vectors[batch] = run([tokens[index] for index in batch])
-        return vectors[[distinct[text] for text in read]]
+        texts = list(dict.fromkeys(read))
+        pieces: list[list[int]] = []
+        if texts:
+            pieces = tokenize(self.model, [text for text, _ in texts], [ends for _, ends in texts])
+        by_text = {text: tuple(ids) for text, ids in zip(texts, pieces, strict=True)}
+        rows = {ids: row for row, ids in enumerate(dict.fromkeys(by_text.values()))}
+        vectors = np.empty((len(rows), self.dimension), np.float32)
+        distinct = [list(ids) for ids in rows]
+        for batch in batches([len(ids) for ids in distinct]):
+            vectors[batch] = run([distinct[index] for index in batch])
+        return vectors[[rows[by_text[text]] for text in read]]
 
 
 class UnitVectors(torch.nn.Module):

@@ -13,7 +13,7 @@ from turnwise.service.errors import InvalidRequest, ServiceError
 pytestmark = pytest.mark.anyio
 
 SAMPLES = {"session_id": "s", "name": "p", "candidate_id": "c", "turn": "1"}
-BAD_NAMES = {"session_id": "-bad", "name": "b@d", "candidate_id": "x" * 129, "turn": "0"}
+BAD_NAMES = {"session_id": "x" * 257, "name": "b@d", "candidate_id": "x" * 129, "turn": "0"}
 SCHEMA = make_app(Parts(), api_keys=[api_key("a", "select")]).openapi()
 OPERATIONS = [
     (method.upper(), path, operation)

@@ -33,7 +33,7 @@ INSTRUCTIONS = """
 Turnwise selects replies that people wrote and approved; it generates no text. Use select_reply for
 the next reply of a conversation, search_pool to look something up, rank_replies to choose among
 texts of your own, also toward a goal several turns ahead, and plan_goals to order several goals.
-The speaker who replies is "bot", the other one "user".
+The speaker who replies is "bot" or "assistant", the other one "user".
 """
 
 Conversation = Annotated[

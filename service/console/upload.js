@@ -29,7 +29,7 @@ async function put() {
       progress(`${thousands(encoded)} of ${thousands(total)} encoded`, encoded / total);
     const done = await upload(name, file, counted, uploading.signal);
     const counts = `Version ${done.version}: ${thousands(done.upserted)} new or changed, ${thousands(done.unchanged)} unchanged; ${thousands(done.size)} in total`;
-    progress([counts, ...done.notes].join(". "), 1);
+    progress([counts, ...done.notes, ...done.warnings].join(". "), 1);
     announce(byId("upload-words").textContent);
   } catch (error) {
     byId("upload-progress").hidden = !uploading.signal.aborted;

@@ -19,6 +19,7 @@ from turnwise.service.api.access.admission import Admission
 from turnwise.service.api.access.keys import NAMESPACE, ApiKeys
 from turnwise.service.api.services import Services, once_a_second
 from turnwise.service.app.components import Components, running_components, runs_on_cpu
+from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.fallback import FallbackService
 from turnwise.service.journal import Hook, Journal, load_hook
@@ -84,21 +85,10 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         journal = Journal(settings.journal, metrics, redact) if settings.journal else None
         if journal:
             stack.push_async_callback(asyncio.to_thread, journal.close)
-        url = settings.redis_url
-        if url is None:
-            private = await stack.enter_async_context(PrivateRedis(settings.redis_folder))
-            url = private.url
-            _log.info("private Redis started, its data are in %s", settings.redis_folder)
+        url = settings.redis_url or await _start_private_redis(settings.redis_folder, stack)
         components = await stack.enter_async_context(running_components(settings, url, metrics))
         await components.followed_pools.start([PoolKey(NAMESPACE, DEFAULT_POOL)])
-        reranking = Reranking(
-            await asyncio.to_thread(load_reranker, settings),
-            await asyncio.to_thread(load_own_reranker, settings),
-            components.queues[0],
-            metrics,
-            short_list=SHORT_LIST,
-            timeout=settings.request_timeout,
-        )
+        reranking = await _load_reranking(settings, components.queues[0], metrics)
         stack.push_async_callback(reranking.close)
         planner = FairThreads(1, "planner", metrics)
         stack.push_async_callback(asyncio.to_thread, planner.shutdown, cancel_futures=True)
@@ -128,6 +118,24 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         following = asyncio.create_task(keys.follow())
         stack.callback(following.cancel)
         yield services
+
+
+async def _start_private_redis(folder: Path, stack: AsyncExitStack) -> str:
+    """Return the URL of a private Redis, which stops with the stack."""
+    private = await stack.enter_async_context(PrivateRedis(folder))
+    _log.info("private Redis started, its data are in %s", folder)
+    return private.url
+
+
+async def _load_reranking(settings: Settings, queue: EncoderQueue, metrics: Metrics) -> Reranking:
+    return Reranking(
+        await asyncio.to_thread(load_reranker, settings),
+        await asyncio.to_thread(load_own_reranker, settings),
+        queue,
+        metrics,
+        short_list=SHORT_LIST,
+        timeout=settings.request_timeout,
+    )
 
 
 def load_reranker(settings: Settings) -> "IoI | CrossEncoder | None":

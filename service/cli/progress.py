@@ -44,10 +44,9 @@ class TrainingProgress(_Shown):
 
     def __call__(self, progress: "StepReport") -> None:
         """Show the progress of training."""
-        minutes = progress.seconds_left / 60
         shown = (
             f"loss {sum(progress.losses.values()):.3f}  "
-            f"{progress.texts_per_second:.0f} texts/s  {minutes:.0f} min left"
+            f"{progress.texts_per_second:.0f} texts/s  {_describe_rest(progress)}"
         )
         self._bar.update(self._task, total=progress.steps, completed=progress.step, shown=shown)
         if progress.validation:
@@ -59,6 +58,14 @@ class TrainingProgress(_Shown):
 
     def _print(self, line: str) -> None:
         self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _describe_rest(progress: "StepReport") -> str:
+    """Return what is left of a stage: validating and saving take minutes after the last steps."""
+    if progress.step == progress.steps:
+        return "all steps done, measuring and saving the model"
+    minutes = round(progress.seconds_left / 60)
+    return f"{minutes} min left" if minutes else "the last steps, then a validation"
 
 
 class UploadProgress(_Shown):

@@ -6,7 +6,7 @@ import re
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _CLOSE = 0.02
-"""Vectors of other processors differ in the fourth digit; pages show two or three."""
+"""How much numbers may differ from those of a page, as `index.md` promises it."""
 
 
 def check_contained(shown: object, actual: object, at: str = "answer") -> None:
@@ -18,6 +18,8 @@ def check_contained(shown: object, actual: object, at: str = "answer") -> None:
                 check_contained(value, actual[name], f"{at}.{name}")
         case list(), list():
             assert len(shown) == len(actual), f"{at}: {shown} is not {actual}"
+            scores = [one["score"] for one in shown if isinstance(one, dict) and "score" in one]
+            assert scores == sorted(scores, reverse=True), f"{at} is not in the order of its scores"
             for place, (one, other) in enumerate(zip(shown, actual, strict=True)):
                 check_contained(one, other, f"{at}[{place}]")
         case float(), float() | int():

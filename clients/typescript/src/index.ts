@@ -73,7 +73,10 @@ export interface Settings {
   namespace?: string;
   /** Milliseconds of one attempt; 30,000 by default. */
   timeout?: number;
-  /** Milliseconds of all attempts of a call, with the pauses between them; 30,000 by default. */
+  /**
+   * Milliseconds of all attempts of a call, with the pauses between them; 30,000 by default. While
+   * no connection is possible, the client tries for a second.
+   */
   deadline?: number;
   /** In place of the global `fetch`. */
   fetch?: typeof fetch;
@@ -87,6 +90,13 @@ export class TurnwiseError extends Error {
 /** There is no connection, no answer in time, or an answer of another server. */
 export class UnreachableError extends TurnwiseError {
   override name = "UnreachableError";
+
+  /** Whether there was no connection at all, so that a retry soon helps little. */
+  get refused(): boolean {
+    const { cause } = this;
+    const reason = cause instanceof Error ? cause.cause : undefined;
+    return reason instanceof Error && "code" in reason && NO_CONNECTION.has(String(reason.code));
+  }
 }
 
 /** The answer comes from another server, or from a proxy before the service. */
@@ -141,6 +151,9 @@ interface Call {
 const FIRST_PAUSE = 100;
 const LONGEST_PAUSE = 5_000;
 const LONGEST_DEADLINE = 30_000;
+/** Milliseconds of retries while no connection is possible: a wrong URL should not take the deadline. */
+const LONGEST_REFUSAL = 1_000;
+const NO_CONNECTION = new Set(["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "EAI_AGAIN"]);
 const OF_PROXIES = new Set([429, 502, 503, 504]);
 
 export class Turnwise {
@@ -216,6 +229,7 @@ export class Turnwise {
   async call<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
     const end = Date.now() + this.#deadline;
     let unsure = false;
+    let refusedSince: number | undefined;
     for (let failed = 0; ; failed += 1) {
       try {
         return await this.#attempt<Answer>(method, path, call, end - Date.now());
@@ -228,7 +242,10 @@ export class Turnwise {
         const answered = error instanceof ProblemError || error instanceof UnexpectedAnswerError;
         const asked = 1000 * ((answered && error.retryAfter) || 0);
         const pause = Math.max(asked, longest * (0.5 + Math.random() / 2));
-        if (!mayRepeat(error, call.repeatable ?? true) || Date.now() + pause >= end) throw error;
+        const isRefused = error instanceof UnreachableError && error.refused;
+        refusedSince = isRefused ? (refusedSince ?? Date.now()) : undefined;
+        const last = refusedSince === undefined ? end : Math.min(end, refusedSince + LONGEST_REFUSAL);
+        if (!mayRepeat(error, call.repeatable ?? true) || Date.now() + pause >= last) throw error;
         await new Promise((resolve) => setTimeout(resolve, pause));
       }
     }

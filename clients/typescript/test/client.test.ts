@@ -2,6 +2,8 @@
 //   TURNWISE_URL=http://127.0.0.1:8000 node --test test/
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
 
 import { ProblemError, Turnwise, UnexpectedAnswerError, UnreachableError } from "../src/index.ts";
@@ -142,6 +144,23 @@ test("an undo is sent again only if it certainly changed nothing", async () => {
   await assert.rejects(undo, UnreachableError);
   await assert.rejects(undo, /did not answer: connect ECONNREFUSED/);
   assert.equal(broken.sent.length, 1);
+});
+
+/** A port on which nothing listens. */
+async function closedPort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+test("the client gives up after a second if nothing listens", async () => {
+  const began = Date.now();
+  const version = new Turnwise(`http://127.0.0.1:${await closedPort()}`).version();
+  await assert.rejects(version, { name: "UnreachableError", refused: true });
+  assert.ok(Date.now() - began < 10_000);
 });
 
 test("a deletion whose first answer was lost succeeds if the session is gone", async () => {

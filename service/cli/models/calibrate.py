@@ -84,30 +84,38 @@ def calibrate(
         chars = int(limits.get("max_message_chars", limits["max_text_chars"]))
         turns = int(limits["max_turns"])
         replies = find_replies(dialogues, responder, chars, turns)
-        current = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)
-        if current.slope == 0:
-            raise TurnwiseError(
-                f"pool '{pool}' has a calibration of slope 0, which makes all confidences equal: "
-                "remove it first"
-            )
+        current = _read_calibration(client, pool)
         asked = track(replies, "asking", transient=True)
         answers = [_ask(client, pool, reply, same) for reply in asked]
-        if len(answers) < FEWEST:
-            raise TurnwiseError(
-                f"pool '{pool}': {len(answers)} answers; a calibration needs at least {FEWEST}"
-            )
-        fit = _fit(answers, current)
-        if fit.slope <= 0:
-            raise TurnwiseError(
-                f"pool '{pool}': right answers are no more confident than wrong ones"
-            )
+        fit = _fit(pool, answers, current)
         made = PoolCalibration(slope=fit.slope, offset=fit.offset)
         client.pool(pool).create(calibration=made)
+    _report(pool, answers, fit)
+
+
+def _read_calibration(client: "Client", pool: str) -> "PoolCalibration":
+    """Return the calibration of a pool, which its confidences have.
+
+    Raises:
+        TurnwiseError: It makes all confidences equal.
+    """
+    from turnwise.service.client import PoolCalibration
+
+    calibration = client.pool(pool).info().calibration or PoolCalibration(slope=1, offset=0)
+    if calibration.slope == 0:
+        raise TurnwiseError(
+            f"pool '{pool}' has a calibration of slope 0, which makes all confidences equal: "
+            "remove it first"
+        )
+    return calibration
+
+
+def _report(pool: str, answers: Sequence[_Answer], fit: _Fit) -> None:
     right = sum(answer.is_right for answer in answers)
     typer.echo(
         f"pool {pool}: {len(answers)} answers, {right} of them right\n"
         f"calibration error {fit.before:.3f} before, {fit.after:.3f} now\n"
-        f"slope {made.slope:.3f}, offset {made.offset:.3f}"
+        f"slope {fit.slope:.3f}, offset {fit.offset:.3f}"
     )
     if len(answers) < FEW:
         share = right / len(answers)
@@ -208,19 +216,29 @@ def _name_reply(client: "Client", pool: str, text: str, same: str | None) -> obj
     return None
 
 
-def _fit(answers: Sequence[_Answer], current: "PoolCalibration") -> _Fit:
-    """Fit slope and offset to answers whose confidences have the current correction."""
+def _fit(pool: str, answers: Sequence[_Answer], current: "PoolCalibration") -> _Fit:
+    """Fit slope and offset to answers whose confidences have the current correction.
+
+    Raises:
+        TurnwiseError: There are too few answers, or right ones are no more confident than others.
+    """
     import numpy as np
 
     from turnwise.models.confidence import Prior, held_out, logits, regress
     from turnwise.models.evaluation.metrics import calibration_error
 
+    if len(answers) < FEWEST:
+        raise TurnwiseError(
+            f"pool '{pool}': {len(answers)} answers; a calibration needs at least {FEWEST}"
+        )
     confidence = np.array([answer.confidence for answer in answers])
     is_right = np.array([answer.is_right for answer in answers])
     dialogue = np.array([answer.dialogue for answer in answers])
     of_model = (logits(confidence) - current.offset)[:, None] / current.slope
     prior = Prior(np.array([1.0, 0.0]), np.array(PRIOR_WEIGHT))
     slope, offset = regress(of_model, is_right, prior).tolist()
+    if slope <= 0:
+        raise TurnwiseError(f"pool '{pool}': right answers are no more confident than wrong ones")
     corrected = held_out(of_model, is_right, dialogue, prior)
     before = calibration_error(confidence, is_right)
     return _Fit(slope, offset, before, calibration_error(corrected, is_right))

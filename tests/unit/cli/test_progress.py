@@ -10,6 +10,22 @@ def test_a_metric_stands_there_as_its_file_is_called(capsys: pytest.CaptureFixtu
     assert "step 1: [new] chats/average_rank 2.00" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("step", "seconds", "rest"),
+    [
+        (1, 90.0, "2 min left"),
+        (8, 20.0, "the last steps, then a validation"),
+        (9, 0.0, "all steps done, measuring and saving the model"),
+    ],
+)
+def test_what_follows_the_last_steps_is_named(
+    capsys: pytest.CaptureFixture[str], step: int, seconds: float, rest: str
+) -> None:
+    with TrainingProgress() as show:
+        show(StepReport(step, 9, {"ccl": 0.5}, seconds, 10.0, None))
+    assert f"  {rest}\n" in capsys.readouterr().out
+
+
 def test_a_file_gets_a_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainingProgress() as show:
         for step in (1, 2, 3):

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from tests.unit.models.conftest import Folder
 from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder import heads
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import curves
 from turnwise.models.training.config import Config, EncoderConfig, IoIConfig, PairwiseConfig
@@ -30,6 +31,12 @@ class Trained:
     @property
     def weights(self) -> dict[str, torch.Tensor]:
         return load_file(self.out / "checkpoint" / "learner.safetensors")
+
+
+@pytest.fixture(autouse=True)
+def short_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fit new heads in fewer steps: tiny ones are close to their teacher sooner."""
+    monkeypatch.setattr(heads, "FIT_STEPS", 200)
 
 
 def train_once(config: Config, out: Path) -> Trained:

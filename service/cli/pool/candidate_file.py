@@ -50,9 +50,14 @@ def read_changes(text: str, before: PoolCandidate) -> Changes:
     try:
         edited = tomllib.loads(text)
         edited["metadata"] = json.loads(edited.get("metadata") or "{}")
-    except (ValueError, TypeError) as error:
-        raise TurnwiseError(f"cannot be read: {error}") from None
+    except ValueError as error:
+        raise TurnwiseError(f"the edited file cannot be read: {error}") from None
+    except TypeError:
+        example = """metadata = '{"topic": "hotel"}'"""
+        raise TurnwiseError(f"write metadata as JSON in quotes: {example}") from None
     learned = edited.pop("learned", [])
+    if not isinstance(learned, list):
+        raise TurnwiseError("'learned' must be a list")
     if new := [each for each in learned if each not in {kept.text for kept in before.learned}]:
         raise TurnwiseError(f"add {new[0]!r} to the examples; it was not learned")
     forgotten = [each.text for each in before.learned if each.text not in learned]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turnwise.models.errors import TurnwiseError
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def list_candidates(
 ) -> None:
     """List the pools of a running service, or the candidates of one."""
     condition = None if where is None else _parse_object(where, "--where")
+    if pool is None and (words is not None or condition is not None):
+        raise TurnwiseError("--words and --where list candidates: name their pool")
     with connected(url, key) as client:
         if pool is None:
             _list_pools(client)
@@ -112,43 +115,56 @@ def edit(
         if add_example or len(removed) > len(forgotten):
             kept = [each for each in before.examples if each not in removed]
             fields["examples"] = [*kept, *(add_example or [])]
-        changes = Changes(fields, forgotten)
-        _apply(target, candidate, changes or _edit_file(before))
+        if changes := Changes(fields, forgotten):
+            _apply(target, before, changes)
+        else:
+            _edit_file(target, before)
 
 
-def _apply(pool: "Pool", candidate: str, changes: "Changes") -> None:
-    if not changes:
-        typer.echo("nothing was changed")
-        return
-    for example in changes.forgotten:
-        version = pool.unlearn(candidate, example).version
+def _apply(pool: "Pool", before: "PoolCandidate", changes: "Changes") -> None:
+    """Send the changes: first the fields, which the service may reject."""
+    version = None
     if changes.fields:
-        version = pool.change(candidate, **changes.fields).version
-    typer.echo(f"pool {pool.name}: version {version}, candidate {candidate} was changed")
+        edited = pool.change(before.id, **changes.fields)
+        version = edited.version if edited.upserted else None
+    for example in changes.forgotten:
+        version = pool.unlearn(before.id, example).version
+    if version is None:
+        typer.echo("nothing was changed")
+    else:
+        typer.echo(f"pool {pool.name}: version {version}, candidate {before.id} was changed")
 
 
-def _edit_file(before: "PoolCandidate") -> "Changes":
-    """Return what a person changes in an editor.
+def _edit_file(pool: "Pool", before: "PoolCandidate") -> None:
+    """Let a person change a candidate in an editor.
 
     Raises:
-        TurnwiseError: The edited file is not that of a candidate. It is kept.
+        TurnwiseError: The edited file is not that of a candidate, or the service rejects it. The
+            file is kept.
     """
-    from turnwise.models.errors import TurnwiseError
     from turnwise.service.cli.pool.candidate_file import read_changes, write_candidate
 
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or _EDITOR
     file = Path(mkdtemp()) / "candidate.toml"
     file.write_text(write_candidate(before), "utf-8")
     try:
-        subprocess.run([*shlex.split(editor), str(file)], check=True)  # noqa: S603 - the user's own
-        changes = read_changes(file.read_text("utf-8"), before)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise TurnwiseError(f"the editor failed: {error}; set EDITOR, or use options") from None
+        _open_editor(file)
+        _apply(pool, before, read_changes(file.read_text("utf-8"), before))
     except TurnwiseError as error:
-        error.add_note(f"nothing was changed; the edited file is {file}")
+        error.add_note(f"the file is {file}")
         raise
     shutil.rmtree(file.parent)
-    return changes
+
+
+def _open_editor(file: Path) -> None:
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or _EDITOR
+    try:
+        subprocess.run([*shlex.split(editor), str(file)], check=True)  # noqa: S603 - the user's own
+    except OSError as error:
+        what = f"the editor '{editor}' cannot be started: {error.strerror}; set EDITOR"
+        raise TurnwiseError(what) from None
+    except subprocess.CalledProcessError as error:
+        what = f"the editor '{editor}' ended with status {error.returncode}; nothing was changed"
+        raise TurnwiseError(what) from None
 
 
 def _check_removed(removed: list[str], before: "PoolCandidate") -> None:

@@ -1,6 +1,7 @@
 """`turnwise pool list`, `show` and `edit`: what a pool can say."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     program = tmp_path / "editor.py"
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", f"{sys.executable} {program}")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return program
 
 
@@ -75,6 +77,7 @@ def test_options_change_one_candidate(shop: Live, command: Command) -> None:
     said = command(*edit, "--text", "Any card.", "--group", "", "--metadata", "{}")
     assert said == "pool shop: version 3, candidate pay was changed\n"
     command(*edit, "--add-example", "Cheque?", "--remove-example", "Cash?")
+    assert command(*edit, "--add-example", "Cheque?") == "nothing was changed\n"
     command(*edit, "--remove-example", "Do you take Maestro?")
     assert shop.get("/pools/shop/candidates/pay") == {
         "id": "pay",
@@ -105,17 +108,34 @@ def test_an_editor_changes_what_a_person_changes_in_it(
         (("text =", "text"), "cannot be read"),
         (("text =", "words ="), "no field 'words'"),
         (("learned = [", 'learned = [ "What?",'), "add 'What?' to the examples"),
+        (('learned = [\n    "Do you take Maestro?",\n]', "learned = 5"), "must be a list"),
+        (("metadata = ", "metadata = 5 # "), "metadata as JSON in quotes"),
+        (('    "Do you take Maestro?",\n]', f"]\nbody = '{'x' * 20_000}'"), "limit of 16384"),
     ],
 )
-def test_an_edited_file_that_makes_no_sense_changes_nothing(
+def test_an_edited_file_that_makes_no_sense_changes_nothing_and_is_kept(
     shop: Live, refused: Command, editor: Path, edited: tuple[str, str], error: str
 ) -> None:
     editor.write_text(replacing(edited))
-    assert error in refused("edit", "shop", "pay", "--url", shop.url)
+    said = refused("edit", "shop", "pay", "--url", shop.url)
+    assert error in said
+    assert edited[1] in Path(said.split("the file is ")[1].strip()).read_text("utf-8")
     assert shop.get("/pools/shop")["version"] == 2
+
+
+def test_an_edited_file_is_kept_when_the_editor_fails(
+    shop: Live, refused: Command, editor: Path
+) -> None:
+    editor.write_text("raise SystemExit(3)")
+    said = refused("edit", "shop", "pay", "--url", shop.url)
+    assert "ended with status 3; nothing was changed; the file is " in said
 
 
 def test_wrong_options_and_ids_are_refused(shop: Live, refused: Command) -> None:
     url = ("--url", shop.url)
     assert "no candidate 'nobody'" in refused("show", "shop", "nobody", *url)
     assert "no pool" in refused("list", "nowhere", *url)
+
+
+def test_words_need_a_pool(live: Live, refused: Command) -> None:
+    assert "name their pool" in refused("list", "--words", "card", "--url", live.url)

@@ -53,4 +53,7 @@ def convert_project(path: Path) -> Converted:
                     what = f"a file is not as {tool} writes it: {error!r}"
                     raise DataError(what, str(path)) from error
                 return converted
-    raise DataError(f"a project of none of these tools: {', '.join(_TOOLS)}", str(path))
+    what = (
+        f"a project of none of these tools: {', '.join(_TOOLS)}; `turnwise pool load` takes tables"
+    )
+    raise DataError(what, str(path))

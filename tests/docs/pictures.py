@@ -23,7 +23,7 @@ DIALOGUE = [
 ]
 
 
-STORY = {1: "select", 3: "filter", 4: "abstain", 6: "goal", 7: "plan"}
+STORY = {1: "select", 4: "filter", 5: "abstain", 7: "goal", 8: "plan"}
 """The pictures of the story, by its steps."""
 
 
@@ -33,8 +33,11 @@ def main(url: str) -> None:
         browser = driver.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        take = follow_story if url.endswith("#story") else hold_dialogue
-        take(browser, url)
+        if url.endswith("#story"):
+            follow_story(browser, url)
+        else:
+            hold_dialogue(browser, url)
+            work_on_pool(browser, url)
         browser.close()
 
 
@@ -44,9 +47,9 @@ def follow_story(browser: Browser, url: str) -> None:
     page.goto(url)
     for step in range(1, max(STORY) + 1):
         page.locator("#story-next").click()
-        expect(page.locator("#story-place")).to_have_text(f"{step} of 8")
+        expect(page.locator("#story-place")).to_have_text(f"{step} of 9")
         page.wait_for_load_state("networkidle")
-        if step == 6:
+        if STORY.get(step) == "goal":
             expect(page.locator("#moves li").first).to_be_visible()
         if step in STORY:
             page.screenshot(path=FOLDER / f"story-{STORY[step]}.png")
@@ -74,6 +77,29 @@ def hold_dialogue(browser: Browser, url: str) -> None:
     goals.get_by_role("heading", name="Goals").click()
     expect(goals.locator("#rejected > li").first).to_be_visible()
     goals.screenshot(path=FOLDER / "console-goals.png")
+
+
+def work_on_pool(browser: Browser, url: str) -> None:
+    """Browse the pool of a bank, filter it, and try a message."""
+    lines = (FOLDER.parents[1] / "examples" / "demo" / "banking.jsonl").read_bytes()
+    with httpx.Client(base_url=url, timeout=60) as service:
+        service.put("/pools/bank", json={}).raise_for_status()
+        headers = {"Content-Type": "application/x-ndjson"}
+        service.put("/pools/bank/candidates", content=lines, headers=headers).raise_for_status()
+    page = browser.new_context(viewport=SIZE, color_scheme="light").new_page()
+    page.goto(f"{url}/#pools")
+    expect(page.locator("#browse-pool")).to_contain_text("bank")
+    page.locator("#browse-pool").select_option("bank")
+    page.locator("#menus [name=intent]").select_option('"lost card"')
+    page.locator("#search-text").fill("I have lost my card")
+    page.keyboard.press("Enter")
+    expect(page.locator("#verdict")).to_contain_text("Confidence")
+    page.locator("#threshold").fill("0.6")
+    page.wait_for_load_state("networkidle")
+    page.evaluate("scrollTo(0, 0)")
+    page.screenshot(path=FOLDER / "console-pools.png")
+    with httpx.Client(base_url=url, timeout=60) as service:
+        service.delete("/pools/bank").raise_for_status()
 
 
 def opened(browser: Browser, url: str, view: str, scheme: str) -> Page:

@@ -26,7 +26,7 @@ from turnwise.service.observe.metrics import Metrics, ReplicaPoolState
 from turnwise.service.pools.awaited import AwaitedPools
 from turnwise.service.pools.encoding import PoolEncoder
 from turnwise.service.pools.filling import Filling
-from turnwise.service.pools.limits import NamespaceLimit, PoolLimits
+from turnwise.service.pools.limits import CheckGrowth, NamespaceLimit, PoolLimits
 from turnwise.service.pools.memory.workers import Background, Work, Workers, log_errors
 from turnwise.service.pools.missing import MissingPools
 from turnwise.service.pools.names import PoolNames
@@ -114,16 +114,6 @@ class FollowedPools:
         self._next_full_poll = 0.0
         self._noted_at = 0.0
         self._filling = Filling(fill_seconds)
-        growth = None
-        if limits.namespace_bytes is not None:
-            growth = NamespaceLimit(
-                self.directory,
-                self.records,
-                self.in_memory,
-                self.workers,
-                metrics,
-                limit=limits.namespace_bytes,
-            )
         self.opener = PoolOpener(
             backends,
             self.workers,
@@ -132,10 +122,24 @@ class FollowedPools:
             index_folder=index_folder,
             store=store,
             count_change=self.directory.count_change,
-            check_growth=growth.check if growth else None,
+            check_growth=self._make_growth_check(limits.namespace_bytes),
         )
         for state in get_args(ReplicaPoolState):
             metrics.pools.labels(state).set_function(partial(self._count_pools, state))
+
+    def _make_growth_check(self, limit: int | None) -> CheckGrowth | None:
+        """Return the check of a namespace's bytes; None without a limit."""
+        if limit is None:
+            return None
+        namespace_limit = NamespaceLimit(
+            self.directory,
+            self.records,
+            self.in_memory,
+            self.workers,
+            self._metrics,
+            limit=limit,
+        )
+        return namespace_limit.check
 
     async def start(self, first: Collection[PoolKey] = ()) -> None:
         """Begin to read the first pools, and those that requests have lately named anywhere.

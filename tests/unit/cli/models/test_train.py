@@ -42,7 +42,7 @@ def trained(tiny_encoder_folder: Callable[[EncoderKind], Path], tmp_path: Path) 
 
 
 def test_a_trained_encoder_gets_its_graph(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from `turnwise card`, whose graphs are tried in `models/test_onnx_encoder.py`."""
+    """A graph as `turnwise card` writes it; `models/encoder/test_onnx.py` tries such graphs."""
     written: list[tuple[str, Path]] = []
 
     def write(encoder: UtteranceEncoder, folder: Path) -> None:

@@ -1,11 +1,11 @@
 """Fusion: the score of a candidate by its own text meets its score by its examples.
 
 An example is an utterance of another speaker after which the candidate fits. The encoder reads
-it as it reads the newest utterance of a turn, so that both compare by their cosine: the example
-score s of a candidate is the largest cosine over its examples. Its reply score r = Q · a is defined
-in `models.scores`. Either may be right: a reply may fit a question that nobody wrote down, and a
-known question may have a reply that shares no word with it. So the fusion is a soft maximum of the
-two, in standard deviations of the reply scores of the pool:
+it as it reads the newest utterance of a turn, so that both compare by their cosine in the space of
+examples: the example score s of a candidate is the largest cosine over its examples. Its reply
+score r = Q · a is defined in `models.scores`. Either may be right: a reply may fit a question that
+nobody wrote down, and a known question may have a reply that shares no word with it. So the fusion
+is a soft maximum of the two, in standard deviations of the reply scores of the pool:
 
     z = (r - mean of r) / deviation of r                                   the reply
     h = example · s + height · (s - mean of s) / deviation of s

@@ -11,6 +11,7 @@ the cases. R@1 is measured on up to 20 other phrasings of each answer, over 10 d
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,8 +100,9 @@ class Team:
 
     def _learn(self, answer: int, question: Float32) -> None:
         known = self._examples[answer]
-        if not known or max(example @ question for example in known) < NEAR_COPY:
-            known.append(question)
+        placed = self._encoder.as_examples(question[None])[0]
+        if not known or max(example @ placed for example in known) < NEAR_COPY:
+            known.append(placed)
 
     def _measure(self) -> float:
         queries = np.concatenate(self._tests)
@@ -113,7 +115,9 @@ class Team:
 
     def _trial(self, queries: Float32, right: Sequence[int]) -> Trial:
         count = len(self._replies)
+        newest = self._encoder.as_examples(queries)
         contexts = Contexts.of_questions(queries, np.array(right, np.intp), count)
+        contexts = replace(contexts, newest=newest)
         none = np.empty((0, self._replies.shape[1]), np.float32)
         known = [np.stack(each) if each else none for each in self._examples]
         return trial_of(contexts, self._replies, known, np.ones(count, np.bool_))

@@ -35,15 +35,16 @@ def main() -> None:
     encoder = plain_encoder()
     lines = map(json.loads, REPLIES.read_text(encoding="utf-8").splitlines())
     known = [example for line in lines for example in line.get("examples", ())]
-    seeds = encoder.encode(known, Role.SECOND, Relation.OTHER)
+    seeds = encoder.as_examples(encoder.encode(known, Role.SECOND, Relation.OTHER))
     vectors = pool_like(seeds, options.size * options.examples).astype(np.float16)
     examples = Examples(vectors, np.arange(0, len(vectors) + 1, options.examples))
 
     flat = FlatIndex(vectors)
     tuned = [context[0] for context in draw_contexts(replies())]
-    index = build_ivf(flat, encoder.encode(tuned, Role.SECOND, Relation.OTHER))
+    index = build_ivf(flat, encoder.as_examples(encoder.encode(tuned, Role.SECOND, Relation.OTHER)))
 
-    asked = encoder.encode([*islice(sayings(next(SEEDS)), QUERIES)], Role.SECOND, Relation.OTHER)
+    sayings_of_one = [*islice(sayings(next(SEEDS)), QUERIES)]
+    asked = encoder.as_examples(encoder.encode(sayings_of_one, Role.SECOND, Relation.OTHER))
     exact = ExampleIndex(examples, flat)
     approximate = ExampleIndex(examples, index)
     best = [exact.search(said, TOP)[0] for said in asked]

@@ -6,6 +6,7 @@ from pathlib import Path
 from turnwise.models.arrays import Float32
 from turnwise.models.card import CARD, find_file, locate_model, model_name, read_card
 from turnwise.models.encoder.emoji_words import EmojiWords
+from turnwise.models.encoder.example_space import load_example_space
 from turnwise.models.encoder.head_arrays import HEADS_FILE, HeadArrays
 from turnwise.models.errors import ModelError
 from turnwise.models.model_files import check_weights
@@ -27,13 +28,13 @@ class StatedEncoder:
     """
 
     def __init__(self, model: str | Path) -> None:
-        """Read the card and the heads.
+        """Read the card, the heads and the space of examples.
 
         Args:
             model: A folder with a card, or a hub name.
 
         Raises:
-            ModelError: The card or the heads cannot be read, or the card has no facts of the
+            ModelError: One of them cannot be read, or the card has no facts of the
                 encoder.
         """
         check_weights(model, locate_model(model))
@@ -53,6 +54,7 @@ class StatedEncoder:
         self.dimension = self._facts.dimension
         self.fingerprint = self._facts.fingerprint
         self._emoji = EmojiWords.of_model(model)
+        self._example_space = load_example_space(model)
         self._heads = _heads(model) if self.kind is EncoderKind.HEADS else None
 
     def prefixed(self, item: RoleText) -> str:
@@ -65,6 +67,10 @@ class StatedEncoder:
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
         return self._heads.in_roles(vectors, items) if self._heads else vectors
+
+    def as_examples(self, said: Float32) -> Float32:
+        """Return (n, d) places of utterances [B2] in the space of examples."""
+        return self._example_space.place(said) if self._example_space else said
 
 
 def _heads(model: str | Path) -> HeadArrays:

@@ -26,6 +26,7 @@ from turnwise.models.card import (
     read_card,
 )
 from turnwise.models.encoder.emoji_words import EmojiWords
+from turnwise.models.encoder.example_space import load_example_space
 from turnwise.models.encoder.export import VERSION, export_graph, in_onnx
 from turnwise.models.encoder.head_arrays import HEADS_FILE
 from turnwise.models.encoder.heads import RoleHeads
@@ -80,6 +81,7 @@ class UtteranceEncoder:
         aggregation: The aggregation that the model's card recommends.
         calibration: The calibration of its confidences, if its card has one.
         fusion: How reply scores and example scores meet.
+        example_space: The space in which a message is compared with examples; None if it has none.
         example_calibration: What corrects confidences in pools with examples, if its card has it.
         emoji: The words of emoji, if its folder has them.
         mixing: The length of the vectors that `encode_to_mix` returns.
@@ -109,6 +111,7 @@ class UtteranceEncoder:
             self.name = "model"
             self.heads = heads
             self.emoji = None
+            self.example_space = None
             card = Card(Aggregation())
         else:
             self.model = load_sentence_transformer(name, device)
@@ -116,6 +119,7 @@ class UtteranceEncoder:
             card = read_card(name)
             self.heads = load_heads(name)
             self.emoji = EmojiWords.of_model(name)
+            self.example_space = load_example_space(name)
         self.aggregation = card.aggregation
         self.calibration = card.confidence
         self.fusion = card.fusion
@@ -193,12 +197,17 @@ class UtteranceEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of weights, heads, vocabulary, emoji, pooling, kind; equal if vectors compare."""
+        """Digest of weights, heads, space of examples, vocabulary, emoji, pooling and kind.
+
+        It is equal if vectors compare.
+        """
         vocabulary = json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True)
         heads = self.heads.state_dict(prefix="heads.") if self.heads else {}
+        space = self.example_space._asdict() if self.example_space else {}
+        arrays = {f"examples.{name}": torch.from_numpy(array) for name, array in space.items()}
         emoji = self.emoji.to_json() if self.emoji else ""
         seed = self.kind + vocabulary + emoji + _settings(self.model)
-        return digest(seed, {**self.model.state_dict(), **heads})
+        return digest(seed, {**self.model.state_dict(), **heads, **arrays})
 
     def encode(
         self,
@@ -261,6 +270,10 @@ class UtteranceEncoder:
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
         return self.heads.in_roles(vectors, items) if self.heads else vectors
+
+    def as_examples(self, said: Float32) -> Float32:
+        """Return (n, d) places of utterances [B2] in the space of examples."""
+        return self.example_space.place(said) if self.example_space else said
 
     def prefixed(self, item: RoleText) -> str:
         """Return a text as the model reads it; `forward` gives equal ones the same vector."""

@@ -15,6 +15,7 @@ import numpy as np
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.confidence import Spread, features
 from turnwise.models.data import read_label, read_records
+from turnwise.models.encoder.example_space import ExampleSpace
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.metrics import (
@@ -81,11 +82,13 @@ class EncodedAnswers:
         replies: (C, d) of the texts of the answers.
         questions: For each answer (q, d) of its phrasings.
         outside: (m, d) of questions that no answer fits.
+        space: The space in which questions are compared with examples; None if there is none.
     """
 
     replies: Float32
     questions: tuple[Float32, ...]
     outside: Float32
+    space: ExampleSpace | None = None
 
     def trial(self, examples: int, covered: float, seed: int, reserved: int = 0) -> "Trial":
         """Draw examples, and ask the other phrasings.
@@ -113,6 +116,9 @@ class EncodedAnswers:
         queries = np.concatenate([*asked, self.outside])
         right = np.array(owners + [OUTSIDE] * len(self.outside))
         contexts = Contexts.of_questions(queries, right, len(self.replies))
+        if self.space:
+            contexts = replace(contexts, newest=self.space.place(queries))
+            known = [self.space.place(examples) for examples in known]
         return trial_of(contexts, self.replies, known, covered_answers)
 
 
@@ -245,7 +251,7 @@ def encode_answers(
     ends = np.cumsum([len(answer.questions) for answer in answers])
     *of_answers, of_outside = np.split(said, ends)
     replies = encoder.encode([answer.text for answer in answers], Role.AFTER)
-    return EncodedAnswers(replies, tuple(of_answers), of_outside)
+    return EncodedAnswers(replies, tuple(of_answers), of_outside, encoder.example_space)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

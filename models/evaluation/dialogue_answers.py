@@ -171,12 +171,13 @@ def encode_dialogue_answers(
     last_replies = np.array([context.utterances[-2].text for context in split.contexts])
     contexts = Contexts(
         queries=np.stack(list(map(encoder.aggregation.query, encoded.first, encoded.second))),
-        newest=np.stack([second[-1] for second in encoded.second]),
+        newest=encoder.as_examples(np.stack([second[-1] for second in encoded.second])),
         utterances=split.lengths,
         left_out=last_replies[:, None] == np.array(split.pool),
         right=split.true,
     )
-    examples = np.split(encoder.encode(said, Role.SECOND, Relation.OTHER), ends)
+    placed = encoder.as_examples(encoder.encode(said, Role.SECOND, Relation.OTHER))
+    examples = np.split(placed, ends)
     return EncodedDialogueAnswers(encoded.vectors, contexts, tuple(examples))
 
 

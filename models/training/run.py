@@ -20,6 +20,7 @@ from turnwise.models.training.config import (
     read_stages,
 )
 from turnwise.models.training.corpora import Find, finder, replace_corpora, validation_dialogues
+from turnwise.models.training.example_space import add_example_space
 from turnwise.models.training.fusion import calibrate_examples
 from turnwise.models.training.learners.cross_encoder import CrossEncoderLearner
 from turnwise.models.training.learners.encoder import EncoderLearner, read_data
@@ -98,6 +99,7 @@ def train_stages(
         )
     model = out / "model"
     calibrate(model, stages[-1], find)
+    add_example_space(model, stages[-1], find)
     calibrate_examples(model, stages[-1], find)
     add_reranker(model, stages[-1], find, out / SERVED)
     if isinstance(stages[-1], EncoderConfig):

@@ -90,6 +90,10 @@ class CachedEncoder:
         """Return (n, d) vectors in their roles, from those of `read_as`; see `HeadArrays`."""
         return self._encoder.in_roles(vectors, items)
 
+    def as_examples(self, said: Float32) -> Float32:
+        """Return (n, d) places of utterances [B2] in the space in which examples are compared."""
+        return self._encoder.as_examples(said)
+
     async def suppose(self, items: Sequence[RoleText], after: Float32) -> Float32:
         """Return (n, d) unit rows: texts as `Role.SUPPOSED`, estimated by heads or from the cache.
 

@@ -80,3 +80,6 @@ class Encoder(Model, Protocol):
 
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
+
+    def as_examples(self, said: Float32) -> Float32:
+        """Return (n, d) places of utterances [B2] in the space of examples."""

@@ -79,9 +79,9 @@ class RunningQueries:
         return await self._encoder.encode(candidate_inputs(texts), Priority.BULK)
 
     async def examples(self, texts: Sequence[str]) -> Float32:
-        """Return [B2] of the texts, which a turn has of its newest utterance too."""
+        """Return [B2] of the texts in the space of examples, as a turn's newest utterance is."""
         inputs = [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts]
-        return await self._encoder.encode(inputs, Priority.BULK)
+        return self._encoder.as_examples(await self._encoder.encode(inputs, Priority.BULK))
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
         """Return the running queries of contexts drawn at random."""

@@ -81,8 +81,8 @@ class EncodedContext:
         rows: Their rows; None where the running query is computed from the pairs.
         first: (n or n - 1, d) [B1]; (0, d) where no pairs were asked for, or the model has none.
         second: (n, d) [B2]; (0, d) where no pairs were asked for.
-        said: (d,) [B2] of the newest utterance; None where the responder said it, or the context
-            has no vectors.
+        said: (d,) [B2] of the newest utterance, in the space of examples; None where the responder
+            said it, or the context has no vectors.
     """
 
     utterances: Sequence[Utterance]
@@ -165,7 +165,7 @@ class Contexts:
     async def encode_pairs(self, context: Context) -> EncodedContext:
         """Return a context with its pairs relative to its responder, without rows."""
         first, second = await self.encode(context, context.responder)
-        said = _newest_said(context.utterances, context.responder, second)
+        said = self._newest_said(context.utterances, context.responder, second)
         return EncodedContext(context.utterances, context.responder, None, first, second, said)
 
     async def encode_one(self, text: str) -> EncodedContext:
@@ -173,7 +173,23 @@ class Contexts:
         inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
         second = await self._encoder.encode(inputs, timeout=self._timeout)
         utterances = [Utterance(_ASKER, text)]
-        return EncodedContext(utterances, RESPONDER, None, self._none, second, second[0])
+        said = self._encoder.as_examples(second)[0]
+        return EncodedContext(utterances, RESPONDER, None, self._none, second, said)
+
+    def _newest_said(
+        self, utterances: Sequence[Utterance], responder: str, encoded: Float32
+    ) -> Float32 | None:
+        """Return where the newest utterance is among examples, if another speaker said it.
+
+        Args:
+            utterances: The utterances of the context.
+            responder: Who will say the candidates.
+            encoded: [B2] of the newest of them.
+        """
+        if not len(encoded) or not utterances or utterances[-1].speaker == responder:
+            return None
+        newest: Float32 = self._encoder.as_examples(encoded[-1:])[0]
+        return newest
 
     def without_vectors(
         self, utterances: Sequence[Utterance], responder: str = RESPONDER
@@ -222,7 +238,7 @@ class Contexts:
             pairs: Whether more than the rows is needed.
         """
         utterances = update.utterances
-        said = _newest_said(update.utterances, update.responder, new.encoded)
+        said = self._newest_said(update.utterances, update.responder, new.encoded)
         if not pairs:
             return EncodedContext(
                 utterances, update.responder, new.rows, self._none, self._none, said
@@ -323,16 +339,6 @@ class Contexts:
     @property
     def _none(self) -> Float32:
         return np.empty((0, self._encoder.dimension), np.float32)
-
-
-def _newest_said(
-    utterances: Sequence[Utterance], responder: str, encoded: Float32
-) -> Float32 | None:
-    """Return the last of some [B2] vectors if another speaker said the newest utterance."""
-    if not len(encoded) or not utterances or utterances[-1].speaker == responder:
-        return None
-    newest: Float32 = encoded[-1]
-    return newest
 
 
 def choose_aggregation(request: Aggregated, default: Aggregation) -> Aggregation:

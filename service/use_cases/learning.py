@@ -161,8 +161,10 @@ class Learning:
 
     async def _is_near_copy(self, view: PoolView, candidate: str, text: str) -> bool:
         """Return whether a candidate has an example that is close to a text."""
-        context = await self._contexts.encode_one(text)
-        (match,) = await view.best_examples(context.second[0], [candidate])
+        said = (await self._contexts.encode_one(text)).said
+        if said is None:
+            return False
+        (match,) = await view.best_examples(said, [candidate])
         return match is not None and match.score >= NEAR_COPY
 
     async def _remove(

@@ -35,6 +35,7 @@ def card(
         update_card,
     )
     from turnwise.models.encoder.emoji_words import EMOJI_FILE, EmojiWords
+    from turnwise.models.encoder.example_space import EXAMPLES_FILE
     from turnwise.models.encoder.head_arrays import HEADS_FILE
     from turnwise.models.encoder.torch import UtteranceEncoder
 
@@ -51,7 +52,7 @@ def card(
     facts = encoder.facts
     if out:
         out.mkdir(parents=True, exist_ok=True)
-        for name in (CARD, HEADS_FILE, EMOJI_FILE):
+        for name in (CARD, HEADS_FILE, EMOJI_FILE, EXAMPLES_FILE):
             if file := find_file(model, name):
                 shutil.copyfile(file, out / name)
     else:

@@ -63,6 +63,9 @@ class DirectEncoder:
         self.utterances += [text for text, role, _ in items if role is Role.SECOND]
         return self._encoder.forward(self._encoder.tokenize(items))
 
+    def as_examples(self, said: Float32) -> Float32:
+        return self._encoder.as_examples(said)
+
 
 def patch_records(
     monkeypatch: pytest.MonkeyPatch,

@@ -85,7 +85,9 @@ def mistyped(word: str, rng: np.random.Generator) -> str:
     if len(word) < SHORTEST_WITH_TYPO:
         return word
     index = int(rng.integers(1, len(word) - 1))
-    before, letter, after = word[:index], word[index], word[index + 1 :]
+    before = word[:index]
+    letter = word[index]
+    after = word[index + 1 :]
     near = NEXT_KEYS.get(letter.lower(), letter)
     variants = (
         before + after[0] + letter + after[1:],

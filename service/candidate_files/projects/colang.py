@@ -35,19 +35,22 @@ class _Scripts:
     def read(self, content: str) -> None:
         """Add what a file defines."""
         in_flow = False
-        speaker, message = "", ""
+        speaker = ""
+        message = ""
         said = ""
         for line in map(str.strip, content.splitlines()):
             if not line or line.startswith("#"):
                 continue
             if defined := _DEFINE.fullmatch(line):
                 in_flow = defined[1].endswith("flow")
-                speaker, message = ("", "") if in_flow else (defined[1], defined[2])
+                speaker = "" if in_flow else defined[1]
+                message = "" if in_flow else defined[2]
                 said = ""
             elif text := _QUOTED.fullmatch(line):
                 self._add_text(speaker, message, text[2])
             elif in_flow and (step := _STEP.fullmatch(line)):
-                speaker, message = step[1], self._name(step[1], step[2])
+                speaker = step[1]
+                message = self._name(speaker, step[2])
                 if speaker == "bot" and said:
                     self.answers[said][message] = None
                 said = message if speaker == "user" else ""

@@ -111,7 +111,8 @@ def test_feedback_is_kept_where_its_candidate_is_gone(live: Live) -> None:
 
 
 def test_other_replicas_learn_within_two_seconds(launch: Launch) -> None:
-    live, other = launch(), launch()
+    live = launch()
+    other = launch()
     live.fill()
     other.get("/pools/default")
     choose(live, learn=True)

@@ -280,7 +280,7 @@ class EncoderQueue:
             self._tokenize(part)
 
     def _next_work(self) -> Batch | TextSlice | None:
-        """Wait for work. An empty batch asks to try the model, None to stop."""
+        """Wait for work; return it, an empty batch to try the model, or None to stop."""
         with self._lock:
             self._busy_since = None
             while True:

@@ -94,7 +94,7 @@ class Among(Condition):
 
     @property
     def compared(self) -> frozenset[FieldPath]:
-        """The path."""
+        """The paths that are compared: this one."""
         return frozenset([self.path])
 
     def matches(self, metadata: Metadata) -> bool:
@@ -123,7 +123,7 @@ class Within(Condition):
 
     @property
     def compared(self) -> frozenset[FieldPath]:
-        """The path."""
+        """The paths that are compared: this one."""
         return frozenset([self.path])
 
     def matches(self, metadata: Metadata) -> bool:

@@ -379,7 +379,7 @@ class SessionStore:
             The ids, in no order, and the cursor of the next page; None after the last one.
 
         Raises:
-            InvalidRequest: The cursor is not valid, or not any more.
+            InvalidRequest: The cursor is not one of the service, or has become invalid.
         """
         start = f"{_KEY}{namespace}/"
         with redis_errors(self._metrics, "session_list"):

@@ -212,7 +212,7 @@ class Sessions:
         """Return a page of the ids that begin with a prefix.
 
         Raises:
-            InvalidRequest: The cursor is not valid, or not any more.
+            InvalidRequest: The cursor is not one of the service, or has become invalid.
         """
         ids, after = await self._store.page(namespace, prefix, cursor)
         return SessionsPage(ids=ids, cursor=after)
@@ -229,7 +229,7 @@ class Sessions:
             learned: Whether to remove what candidates learned from them, after the last ones.
 
         Raises:
-            InvalidRequest: The cursor is not valid, or not any more.
+            InvalidRequest: The cursor is not one of the service, or has become invalid.
         """
         now = await self._store.current_version()
         deleted = 0

@@ -5,6 +5,7 @@
 - `opening`: makes pools; `names`: names and aliases; `growth`: the limit of a namespace; `awaited`:
   the pools that readiness waits for.
 - `candidate`, `filter`, `encoding`: candidates, conditions on their metadata, their vectors.
+- `listing`: a page of the candidates, and the search for words in them.
 - `redis`: the log of a pool in Redis, the names of all pools, and aliases.
 - `memory`: a pool in memory, its contents and indexes.
 - `stores`: a pool in a candidate store, and the engines.

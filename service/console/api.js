@@ -172,8 +172,11 @@ function field([, ...loc]) {
   return words.length ? `${words.join(", ")}: ` : "";
 }
 
-const sentence = (words) =>
-  words[0].toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? "" : ".");
+/** Write words as a sentence; the name of a file in front keeps its case. */
+function sentence(words) {
+  const first = /^\S+\.\w/.test(words) ? words[0] : words[0].toUpperCase();
+  return first + words.slice(1) + (/[.!?]$/.test(words) ? "" : ".");
+}
 
 function lost(error, signal) {
   if (signal?.aborted) return error;

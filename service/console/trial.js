@@ -57,7 +57,7 @@ function hit(pool, { id, text, score, group, matched }, scores) {
       {},
       h("span.text", { dir: "auto" }, text),
       h("span.bar", { "aria-hidden": "true" }),
-      matched ? matchOf(matched) : h("small.soft", {}, "its text fits the message"),
+      matched ? matchOf(matched) : h("small.soft", {}, "by its text"),
       h("small.soft", {}, id, group ? `, group ${group}` : ""),
     ),
     h(

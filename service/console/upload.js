@@ -23,8 +23,9 @@ async function put() {
   uploading = new AbortController();
   byId("upload-stop").hidden = byId("upload-progress").hidden = false;
   progress(`Sending ${fileSize(file.size)}`);
+  let isNew = false;
   try {
-    await create(name);
+    isNew = await create(name);
     const counted = (encoded, total) =>
       progress(`${thousands(encoded)} of ${thousands(total)} encoded`, encoded / total);
     const done = await upload(name, file, counted, uploading.signal);
@@ -34,6 +35,7 @@ async function put() {
   } catch (error) {
     byId("upload-progress").hidden = !uploading.signal.aborted;
     if (uploading.signal.aborted) progress("Cancelled. The pool has not changed.", 0);
+    if (isNew && error.kind === "invalid-request") await call("DELETE", path("pools", name));
     throw error;
   } finally {
     byId("upload-stop").hidden = true;
@@ -41,13 +43,15 @@ async function put() {
   }
 }
 
-/** Create a pool if there is none. */
+/** Create a pool if there is none. @returns {Promise<boolean>} Whether there was none. */
 async function create(name) {
   try {
     await call("GET", path("pools", name));
+    return false;
   } catch (error) {
     if (error.kind !== "pool-not-found") throw error;
     await call("PUT", path("pools", name), { body: {}, repeatable: true });
+    return true;
   }
 }
 

@@ -259,6 +259,18 @@ def test_a_pool_is_uploaded_and_deleted(console: Console, tmp_path: Path) -> Non
     assert [pool["name"] for pool in console.live.get("/pools")["pools"]] == ["default"]
 
 
+def test_an_upload_that_fails_leaves_no_new_pool(console: Console, tmp_path: Path) -> None:
+    file = tmp_path / "faq.csv"
+    file.write_text("Frage,Antwort\nWann?,Heute.\n")
+    console.view("Pools")
+    page = console.page
+    page.get_by_placeholder("a new name").fill("fragen")
+    page.get_by_label("File").set_input_files(file)
+    page.get_by_role("button", name="Upload").click()
+    expect(page.get_by_role("alert")).to_contain_text("faq.csv, line 1: no text among")
+    assert [pool["name"] for pool in console.live.get("/pools")["pools"]] == ["default"]
+
+
 def test_the_latency_panel_counts_what_happens(own: Live, console_of: OpenConsole) -> None:
     console = console_of(own).open()
     console.say("Hello there", "Is anybody there?")

@@ -22,6 +22,7 @@ Record = tuple[int, dict[str, Any]]
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 """The endings of files of candidates; each may be followed by `.gz` or `.xz`."""
+_WORKBOOKS = {".xlsx", ".xls", ".ods"}
 
 
 def read_records(
@@ -43,15 +44,19 @@ def read_records(
         DataError: The file cannot be read, or is of no such format.
     """
     ending = plain_ending(name)
+    if ending in _WORKBOOKS:
+        raise DataError("a workbook: save its sheet as CSV UTF-8", name)
     with decode_text(file, name, encoding) as text:
         skipped, first = read_first_line(text)
+        if not first:
+            return
         if ending != ".txt" and first.startswith("["):
             yield from parse_array(skipped, first, text, name)
             return
         if len(first) > LONGEST_LINE:
             raise DataError(f"more than {LONGEST_LINE} characters", name, skipped + 1)
         lines = chain(repeat("\n", skipped), [first], read_lines(text, name, skipped + 2))
-        if ending not in {".csv", ".tsv", ".txt"} and first[:1] in {"{", ""}:
+        if ending not in {".csv", ".tsv", ".txt"} and first.startswith("{"):
             yield from parse_jsonl(lines, name)
         elif ending not in ENDINGS:
             raise DataError(f"unknown format: expected {', '.join(ENDINGS)}, or .gz or .xz", name)

@@ -98,6 +98,7 @@ def open_project(path: Path) -> Iterator[ProjectFiles]:
     """
     place = str(path)
     try:
+        path.stat()  # `is_dir` and `is_zipfile` know no errors
         if path.is_dir():
             yield _check(place, _list_folder(path), lambda name: _read_file(path / name))
         elif zipfile.is_zipfile(path):

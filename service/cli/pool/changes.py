@@ -17,6 +17,7 @@ _WIDTH = 60
 class Changes:
     """The candidates of a file and of a pool, by what loading the file would do with them."""
 
+    pool_exists: bool = True
     new: dict[str, str] = field(default_factory=dict)
     """Texts by id: the pool does not have these candidates."""
     changed: dict[str, str] = field(default_factory=dict)
@@ -30,14 +31,17 @@ class Changes:
         """Return the changes, with a pool that perhaps does not exist."""
         given = {each.id or derive_id(each.text): each for each in file.candidates}
         changes = cls()
-        for held in _list_candidates(pool):
-            candidate = given.pop(held.id, None)
-            if candidate is None:
-                changes.missing[held.id] = held.text
-            elif _is_equal(candidate, held):
-                changes.unchanged += 1
-            else:
-                changes.changed[held.id] = candidate.text
+        try:
+            for held in _list_candidates(pool):
+                candidate = given.pop(held.id, None)
+                if candidate is None:
+                    changes.missing[held.id] = held.text
+                elif _is_equal(candidate, held):
+                    changes.unchanged += 1
+                else:
+                    changes.changed[held.id] = candidate.text
+        except NotFoundError:
+            changes.pool_exists = False
         changes.new = {id: candidate.text for id, candidate in given.items()}
         return changes
 
@@ -53,17 +57,13 @@ class Changes:
 
 
 def _list_candidates(pool: Pool) -> Iterator[PoolCandidate]:
-    """Yield all candidates of a pool; none if it does not exist."""
     cursor = None
-    try:
-        while True:
-            page = pool.candidates(limit=_PAGE, cursor=cursor)
-            yield from page.candidates
-            cursor = page.cursor
-            if cursor is None:
-                return
-    except NotFoundError:
-        return
+    while True:
+        page = pool.candidates(limit=_PAGE, cursor=cursor)
+        yield from page.candidates
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
 def _is_equal(candidate: UploadedCandidate, held: PoolCandidate) -> bool:

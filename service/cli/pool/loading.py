@@ -125,7 +125,8 @@ def _show(changes: "Changes", pool: str, *, replace: bool) -> None:
     for line in changes.lines(removed=replace):
         typer.echo(line)
     others = f"{len(changes.missing)} that the file lacks would {'go' if replace else 'stay'}"
+    new_pool = "" if changes.pool_exists else ", which does not exist yet"
     typer.echo(
-        f"pool {pool}: {len(changes.new)} new, {len(changes.changed)} changed, "
+        f"pool {pool}{new_pool}: {len(changes.new)} new, {len(changes.changed)} changed, "
         f"{changes.unchanged} as before; {others}"
     )

@@ -38,7 +38,7 @@ def test_load_replaces_a_pool_and_shows_first_what_would_change(
     (tmp_path / "a.csv").write_text("id,answer\n1,Hello\n2,Bye\n3,Thanks\n")
     (tmp_path / "b.csv").write_text("id,answer,question\n2,Bye,\n3,Thank you,\n4,Yes,Open?\n")
     said = command("load", tmp_path / "a.csv", "--dry-run", *rest)
-    assert "pool p: 3 new, 0 changed, 0 as before; 0 that the file lacks would stay" in said
+    assert "pool p, which does not exist yet: 3 new, 0 changed, 0 as before; 0" in said
     assert live.http.get("/pools/p").status_code == 404
     command("load", tmp_path / "a.csv", *rest)
     load = ("load", tmp_path / "b.csv", *rest)

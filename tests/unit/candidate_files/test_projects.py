@@ -259,6 +259,11 @@ def test_a_file_is_only_read(tmp_path: Path, files: dict[str, str], what: str | 
     assert what in str(caught.value)
 
 
+def test_a_project_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere: No such file"):
+        convert_project(tmp_path / "nowhere")
+
+
 def test_a_path_out_of_a_project_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "agent.zip", "w") as archive:
         archive.writestr("../agent.json", "{}")

@@ -72,7 +72,7 @@ def test_a_file_may_be_compressed_and_a_mark_names_its_encoding(
 
 def test_another_encoding_is_named(tmp_path: Path) -> None:
     content = FILES["semicolon.csv"].encode("cp1252")
-    with pytest.raises(DataError, match=r"a\.csv, line 2: not UTF-8.*--encoding"):
+    with pytest.raises(DataError, match=r"a\.csv, line 2: not UTF-8.*cp1252"):
         read(tmp_path / "a.csv", content)
     assert read(tmp_path / "a.csv", content, encoding="cp1252") == [OPEN, BYE]
     for name in ("klingon", "hex", "idna"):
@@ -163,7 +163,9 @@ def test_columns_may_have_any_name(tmp_path: Path) -> None:
             '{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}',
             "line 2: 'a' is also the",
         ),
-        ("a.xlsx", "PK", ": unknown format: expected .jsonl"),
+        ("a.xlsx", "PK", ": a workbook: save its sheet as CSV"),
+        ("a.docx", "PK", ": unknown format: expected .jsonl"),
+        ("a.csv", "\n\n", ": there are no candidates"),
         ("a.csv", "text\n", ": there are no candidates"),
         ("a.jsonl", "", ": there are no candidates"),
     ],

@@ -191,7 +191,9 @@ def read_first_line(text: TextIO) -> tuple[int, str]:
     """Return how many blank lines come first, and the next line, perhaps only its beginning."""
     skipped = 0
     while line := text.readline(LONGEST_LINE + 1):
-        if line.strip() or len(line) > LONGEST_LINE:
+        if len(line) > LONGEST_LINE:
+            return skipped, line
+        if line.strip():
             return skipped, line.lstrip(" ")
         skipped += 1
     return skipped, ""

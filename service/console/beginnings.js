@@ -9,6 +9,7 @@ const GENERAL = ["Hello!", "Can you help me?", "I have a question."];
 
 /** @type {Map<string, Promise<string[]>>} */
 const known = new Map();
+window.addEventListener("pools", () => known.clear());
 
 /** Return messages for the beginning of a conversation; general ones if the pool has no examples. */
 export function beginningsOf(pool) {
@@ -27,7 +28,6 @@ async function read(pool) {
     const texts = said.filter((text) => text.length <= LONGEST).slice(0, COUNT);
     return texts.length ? texts : GENERAL;
   } catch {
-    known.delete(pool); // no such pool, or no service: the next drawing asks again
-    return GENERAL;
+    return GENERAL; // no such pool, no key or no service; the next list of pools clears this
   }
 }

@@ -14,8 +14,6 @@ from langgraph.graph.state import CompiledStateGraph
 from turnwise import Client
 
 UNSURE = "I am not sure. Let me get somebody who knows."
-_MOST_CHARS = 1000
-"""The encoder reads as much of a text. A long message has its question at the end."""
 
 
 class ReplyNode:
@@ -34,7 +32,7 @@ class ReplyNode:
     def __call__(self, state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
         """Take the user's message, add the bot's."""
         session = self._client.session(config["configurable"]["thread_id"])
-        text = state["messages"][-1].text.strip()[-_MOST_CHARS:]
+        text = state["messages"][-1].text.strip()
         answer = session.turn("user", text, pool=self._pool, repeat=False, **self._limit)
         if not answer.candidates:
             session.turn("bot", UNSURE)

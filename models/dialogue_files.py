@@ -146,7 +146,7 @@ def _stem(path: Path) -> str:
 def _read_json(text: TextIO, path: Path, _: DialogueColumns) -> _Dialogues:
     name = str(path)
     skipped, first = read_first_line(text)
-    if first.startswith("["):
+    if first.lstrip().startswith("["):
         objects = parse_array(skipped, first, text, name)
     else:
         lines = chain(repeat("\n", skipped), [first], read_lines(text, path, skipped + 2))

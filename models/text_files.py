@@ -191,10 +191,8 @@ def read_first_line(text: TextIO) -> tuple[int, str]:
     """Return how many blank lines come first, and the next line, perhaps only its beginning."""
     skipped = 0
     while line := text.readline(LONGEST_LINE + 1):
-        if len(line) > LONGEST_LINE:
+        if line.strip() or len(line) > LONGEST_LINE:
             return skipped, line
-        if line.strip():
-            return skipped, line.lstrip(" ")
         skipped += 1
     return skipped, ""
 
@@ -206,7 +204,7 @@ def parse_array(
 
     Args:
         skipped: Lines before the first one.
-        first: The first line, perhaps only its beginning, which starts with `[`.
+        first: The first line, perhaps only its beginning. Its first character but spaces is `[`.
         text: The rest of the file.
         name: The file's name in errors.
 
@@ -217,7 +215,7 @@ def parse_array(
     if len(content) > _LONGEST_ARRAY:
         raise DataError(f"an array of more than {_LONGEST_ARRAY} characters: use lines", name)
     decode = json.JSONDecoder().raw_decode
-    position = _skip_space(content, 1)
+    position = _skip_space(content, content.index("[") + 1)
     line = skipped + 1
     counted = 0
     try:

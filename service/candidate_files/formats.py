@@ -50,13 +50,14 @@ def read_records(
         skipped, first = read_first_line(text)
         if not first:
             return
-        if ending != ".txt" and first.startswith("["):
+        start = first.lstrip()[:1]
+        if ending != ".txt" and start == "[":
             yield from parse_array(skipped, first, text, name)
             return
         if len(first) > LONGEST_LINE:
             raise DataError(f"more than {LONGEST_LINE} characters", name, skipped + 1)
         lines = chain(repeat("\n", skipped), [first], read_lines(text, name, skipped + 2))
-        if ending not in {".csv", ".tsv", ".txt"} and first.startswith("{"):
+        if ending not in {".csv", ".tsv", ".txt"} and start == "{":
             yield from parse_jsonl(lines, name)
         elif ending not in ENDINGS:
             raise DataError(f"unknown format: expected {', '.join(ENDINGS)}, or .gz or .xz", name)

@@ -44,6 +44,9 @@ FILES = {
     "array.json": json.dumps([OPEN, BYE]),
     "pretty.json": json.dumps([OPEN, BYE], indent=2),
     "array.jsonl": json.dumps([OPEN, BYE]),
+    "indented.json": "\n \t" + json.dumps([OPEN, BYE]),
+    "indented.jsonl": f" \t{json.dumps(OPEN)}\n{json.dumps(BYE)}",
+    "index.tsv": f"\tid\ttext\ttopic\n0\t1\t{OPEN['text']}\thours\n1\t2\t{BYE['text']}\tend\n",
     "no_ending": f"{json.dumps(OPEN)}\n{json.dumps(BYE)}\n",
     "fields.jsonl": json.dumps({"Id": 1, "Text": OPEN["text"], "topic": "hours"})
     + json.dumps({"id": 2, "text": BYE["text"], "topic": "end"}).join(["\n", ""]),

@@ -170,6 +170,8 @@ def test_a_candidate_is_changed_by_touch(shop: Live, console_of: OpenConsole) ->
     page = console.page
     page.locator("#browse-pool").select_option("shop")
     rows(console).filter(has_text="Reply number 4.").tap()
+    dialog = page.locator("#candidate-dialog")
+    assert dialog.evaluate("each => each.scrollWidth == each.clientWidth")
     page.locator("#candidate-text").fill("Reply by touch.")
     page.get_by_role("button", name="Save", exact=True).tap()
     expect(rows(console).filter(has_text="Reply by touch.")).to_be_visible()

@@ -5,7 +5,7 @@ The keyword arguments of calls are typed dictionaries. Arguments left out are no
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
 from turnwise.service.client.calls import Call, operation, path
@@ -63,6 +63,7 @@ class TurnOptions(AggregationOptions, total=False):
     top_k: int
     rerank: Rerank | None
     where: Where
+    slots: Mapping[str, str]
     repeat: Repeat
     wordings: Wordings
     exclude: Sequence[str]
@@ -80,6 +81,8 @@ class SessionOptions(TypedDict, total=False):
 
     where: Where | None
     """None removes the filter."""
+    slots: Mapping[str, str] | None
+    """None removes the values."""
 
 
 class PoolOptions(TypedDict, total=False):
@@ -115,6 +118,7 @@ class RankOptions(AggregationOptions, total=False):
     candidates: Sequence[str | GivenCandidate]
     pool: str
     where: Where
+    slots: Mapping[str, str]
     repeat: Repeat
     wordings: Wordings
     diversity: float
@@ -362,9 +366,17 @@ class PoolOperations:
         return Call("GET", path("pools", self.name), PoolInfo)
 
     @operation
-    def search(self, text: str, top_k: int = 5, where: Where | None = None) -> Call[SearchAnswer]:
+    def search(
+        self,
+        text: str,
+        top_k: int = 5,
+        where: Where | None = None,
+        slots: Mapping[str, str] | None = None,
+    ) -> Call[SearchAnswer]:
         """Return the best candidates with a text as the whole context."""
-        body = {"text": text, "top_k": top_k, "where": where}
+        body: dict[str, object] = {"text": text, "top_k": top_k, "where": where}
+        if slots:
+            body["slots"] = slots
         return Call("POST", path("pools", self.name, "search"), SearchAnswer, body)
 
     @operation

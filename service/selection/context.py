@@ -5,8 +5,8 @@ are encoded again.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class Context:
             to another speaker, and its heads compute the other roles from them.
         turns: The turns that the utterances join.
         where: The filter of the session; None matches all candidates.
+        slots: The values of the session for slots.
     """
 
     utterances: tuple[Utterance, ...]
@@ -60,6 +61,7 @@ class Context:
     encoded: Float32
     turns: Sequence[Turn]
     where: Where | None = None
+    slots: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def texts(self) -> list[str]:
@@ -142,6 +144,7 @@ class Contexts:
             session.encoded,
             session.turns,
             session.where,
+            session.slots,
         )
 
     async def encode(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:

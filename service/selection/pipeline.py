@@ -11,7 +11,7 @@ A turn runs all of them (`select`). A ranking adds the reachability of goals bef
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from turnwise.models.rerankers.cascade import combined_scores, standardised
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.metrics import CascadeOutcome
 from turnwise.service.pools import Filter, Hit, PoolView
+from turnwise.service.pools.slots import fill_slots
 from turnwise.service.selection.answers import choose_wordings
 from turnwise.service.selection.confidence import Confidence, Estimate
 from turnwise.service.selection.pairwise import Pairwise
@@ -144,7 +145,8 @@ class Pipeline:
             )
         scored = await self.score(request, found)
         indices = await self.order(request, found.hits, scored.scores, top_k)
-        chosen = [as_selected(found.hits[index], scored, index) for index in indices]
+        slots = request.options.slots
+        chosen = [as_selected(found.hits[index], scored, index, slots) for index in indices]
         return Selection(chosen, confidence, warnings=warnings, cascade=found.cascade)
 
     async def retrieve(
@@ -310,14 +312,18 @@ class Pipeline:
         return FusedSearch(view, query, context.said, where, self._fusion, request.utterances)
 
 
-def as_selected(hit: Hit, scored: NextUtteranceScores, index: int) -> Selected:
+def as_selected(
+    hit: Hit, scored: NextUtteranceScores, index: int, slots: Mapping[str, str]
+) -> Selected:
     """Return hit number `index` as a value of the wire; the pool validated its fields already."""
+    text = fill_slots(hit.candidate.text, slots)
     contributions = None
     if scored.contributions is not None:
         contributions = scored.contributions[index].tolist()
     return Selected.model_construct(
         id=hit.candidate.id,
-        text=hit.candidate.text,
+        text=text,
+        template=hit.candidate.text if text != hit.candidate.text else None,
         score=float(scored.scores[index]),
         metadata=hit.candidate.metadata,
         group=hit.candidate.group,

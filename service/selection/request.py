@@ -1,6 +1,7 @@
 """A request to select candidates: its options, the pool and the context."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from turnwise.models.scores import ROWS_KEPT, Aggregation
 from turnwise.service.errors import InvalidRequest
@@ -18,6 +19,7 @@ class Options:
     Attributes:
         aggregation: The aggregation in force: that of the request, or the model's own.
         where: The filter that candidates must match; None matches all.
+        slots: The values for slots; a candidate with other slots is not offered.
         repeat: Which candidates that the responder has said may be offered.
         exclude: Ids of candidates that must not be offered.
         rerank: The re-ranker that scores the hits, or "auto"; None for the first stage alone.
@@ -34,12 +36,13 @@ class Options:
     diversity: float = 0.0
     explain: bool = False
     wordings: Wordings = "best"
+    slots: Mapping[str, str] = field(default_factory=dict)
 
-    def within(self, where: Filter | None) -> "Options":
-        """Return the same options for the candidates that another filter matches as well."""
-        if where is None:
-            return self
-        return replace(self, where=where & self.where if self.where else where)
+    def within(self, where: Filter | None, slots: Mapping[str, str]) -> "Options":
+        """Return the same options with the filter and the slots of a session as well."""
+        if where and self.where:
+            where = where & self.where
+        return replace(self, where=where or self.where, slots={**slots, **self.slots})
 
     @property
     def reranker(self) -> RerankerName | None:

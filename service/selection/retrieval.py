@@ -1,10 +1,11 @@
 """Finds the candidates of a pool that may be offered after a context."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from turnwise.models.groups import best_wordings
 from turnwise.models.texts import fold_text
 from turnwise.service.pools import Hit, PoolView
+from turnwise.service.pools.slots import can_fill, fill_slots
 from turnwise.service.selection.answers import count_answers, name_answer
 from turnwise.service.selection.confidence import MIN_ANSWERS
 from turnwise.service.selection.request import SelectionRequest
@@ -36,18 +37,22 @@ async def find_hits(
     """
     said = request.said
     exclude = request.options.exclude
+    slots = request.options.slots
     groups = await _groups_said(request.view, said)
     searched = max(count, answers, MIN_ANSWERS if confident else 1)
     searched += len(exclude) + min(len(said.texts) + len(said.ids), _SPARE)
     while True:
         hits = await search.search(searched)
+        complete = [hit for hit in hits if can_fill(hit.candidate.text, slots)]
+        repeated = [hit.candidate.group for hit in complete if _is_said(hit, said, slots)]
+        groups |= frozenset(group for group in repeated if group is not None)
         allowed = [
             hit
-            for hit in hits
+            for hit in complete
             if hit.candidate.id not in exclude
             and hit.candidate.id not in said.ids
             and hit.candidate.group not in groups
-            and fold_text(hit.candidate.text) not in said.texts
+            and not _is_said(hit, said, slots)
         ]
         offered = await _leave_out_near(request.view, allowed, said)
         is_all = len(hits) < searched
@@ -73,6 +78,11 @@ async def _groups_said(view: PoolView, said: Said) -> frozenset[str]:
     named = [candidate for candidate in await view.fetch(sorted(said.ids)) if candidate]
     groups = frozenset(candidate.group for candidate in named if candidate.group is not None)
     return groups | await view.groups_of(said.texts)
+
+
+def _is_said(hit: Hit, said: Said, slots: Mapping[str, str]) -> bool:
+    """Return whether the responder has said the text of a hit, with the values of its slots."""
+    return bool(said.texts) and fold_text(fill_slots(hit.candidate.text, slots)) in said.texts
 
 
 def _has_answers(hits: Sequence[Hit], answers: int, *, confident: bool) -> bool:

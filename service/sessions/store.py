@@ -1,6 +1,6 @@
 """Reads and writes sessions in Redis: their texts, and the vectors of at most two models.
 
-A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, filter,
+A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, filter, slots,
 fingerprint, number of posts, kept rows, offers and choices of the newest turns), the hash
 `feedback`, and the lists `posts` (its turns as JSON), `first` ([B1], float16), `second` (float16)
 and `answers` (to idempotency keys). `second` has [B2] of each utterance. That of a model with heads
@@ -24,7 +24,7 @@ ones, by the second at which each expires.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import time
 from typing import Any, NamedTuple
@@ -85,6 +85,7 @@ class Session:
         epoch: Changes when an utterance that had vectors changes.
         responder: The speaker who says the candidates.
         where: The filter of its turns; None matches all candidates.
+        slots: The values for the slots of candidates, by their names.
         prefix: The prefix of the keys and fields of this model's vectors: "", or "other_" where
             another model has those without a prefix.
         fingerprint: The fingerprint of this model if the session has its vectors, else of another.
@@ -102,6 +103,7 @@ class Session:
     epoch: int
     responder: str
     where: Where | None
+    slots: Mapping[str, str]
     prefix: str
     fingerprint: str
     turns: tuple[Turn, ...]
@@ -117,8 +119,8 @@ class _Read(NamedTuple):
     """The reply of `read_session.lua`. If this model has no vectors, the reply ends before them."""
 
     session: list[Any]
-    """Version, epoch, responder, number of posts, fingerprint, filter, and what the script needs of
-    the other model: bytes, None if missing."""
+    """Version, epoch, responder, number of posts, fingerprint, filter, what the script needs of
+    the other model, and slots: bytes, None if missing."""
     prefix: bytes
     milliseconds: int
     """Time to live."""
@@ -177,6 +179,7 @@ class Change:
         unchanged: Number of leading utterances that did not change; None if none changed.
         answered: The answer to keep for its idempotency key.
         where: The filter as JSON; None leaves it as it is.
+        slots: The values for slots as JSON; None leaves them as they are.
         offer: What the last of the appended turns offered, if anything.
     """
 
@@ -192,6 +195,7 @@ class Change:
     unchanged: int | None = None
     answered: Answered | None = None
     where: str | None = None
+    slots: str | None = None
     offer: Offer | None = None
 
 
@@ -317,6 +321,7 @@ class SessionStore:
             change.where or "",
             to_json([offer.pool, offer.model, *offer.ids]) if offer else "",
             OFFERS_KEPT,
+            change.slots or "",
             *(blob for _, blobs in lists for blob in blobs),
         ]
         with redis_errors(self._metrics, "session_write") as outcome:
@@ -406,7 +411,7 @@ class SessionStore:
             )
 
     def _session(self, found: _Read) -> Session | None:
-        version, epoch, responder, _, fingerprint, where, *_ = found.session
+        version, epoch, responder, _, fingerprint, where, *_, slots = found.session
         if version is None:
             return None
         left = found.without_posts() if found.lost else found
@@ -415,6 +420,7 @@ class SessionStore:
             epoch=int(epoch),
             responder=responder.decode(),
             where=from_json(where) if where else None,
+            slots=from_json(slots) if slots else {},
             prefix=left.prefix.decode(),
             fingerprint=self._fingerprint if left.complete else fingerprint.decode(),
             turns=tuple(Turn(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),

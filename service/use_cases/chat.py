@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from turnwise.service.errors import FallbackUnavailable, InvalidRequest
 from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import ChatSource, Metrics
-from turnwise.service.sessions.store import SessionKey, SessionStore
+from turnwise.service.sessions.store import Session, SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.use_cases.turn import Turns
@@ -32,7 +32,7 @@ from turnwise.service.wire.chat import (
     JsonObject,
 )
 from turnwise.service.wire.fields import MAX_MESSAGE_CHARS, RESPONDER
-from turnwise.service.wire.filters import Where, join_filters
+from turnwise.service.wire.filters import join_filters
 from turnwise.service.wire.sessions import TurnAnswer, TurnRequest
 
 USER = "user"
@@ -186,7 +186,7 @@ class Chat:
         kept = session.turns if session else ()
         new = missing_turns(kept, self._read_turns(request, responder))
         if not new:  # the client asks again
-            asked = _ask(request, kept[-1], of_session=session.where if session else None)
+            asked = _ask(request, kept[-1], of_session=session)
             again = await self._turns.answer_after(namespace, kept[:-1], asked, responder)
             return again.model_copy(update={"turn": len(kept)})
         for number, turn in enumerate(new, len(kept) + 1):
@@ -257,15 +257,16 @@ def _ask(
     respond: bool = True,
     commit: bool = False,
     expected_turn: int | None = None,
-    of_session: Where | None = None,
+    of_session: Session | None = None,
 ) -> TurnRequest:
-    """Return the request for a turn of the chat; `of_session` is one more filter."""
+    """Return the request for a turn of the chat; its filter and slots come in addition."""
     return TurnRequest(
         speaker=turn.speaker,
         text=turn.text,
         pool=request.model,
         top_k=request.n or 1,
-        where=join_filters(of_session, request.turnwise.where),
+        where=join_filters(of_session.where if of_session else None, request.turnwise.where),
+        slots={**(of_session.slots if of_session else {}), **request.turnwise.slots},
         min_confidence=request.turnwise.min_confidence if respond else None,
         respond=respond,
         commit=commit,

@@ -1,11 +1,13 @@
 """The candidates of a ranking with all parts of their scores, and what an answer says of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float32, Float64
+from turnwise.service.pools.slots import fill_slots
 from turnwise.service.selection.pipeline import as_matched
 from turnwise.service.selection.scores import Candidates, NextUtteranceScores
 from turnwise.service.wire.ranking import Ranked, RankRequest, Rejected
@@ -23,6 +25,7 @@ class Judged:
         avoid: (C, A) reachability of each utterance to avoid.
         is_over: (C, A) whether that reaches the threshold.
         scores: (C,) the scores by which the candidates are ranked.
+        slots: The values for slots of the candidates of a pool.
     """
 
     request: RankRequest
@@ -32,6 +35,7 @@ class Judged:
     avoid: Float32
     is_over: NDArray[np.bool_]
     scores: Float64
+    slots: Mapping[str, str]
 
     @property
     def kept(self) -> list[int]:
@@ -63,7 +67,10 @@ class Judged:
         if candidates.hits is None:
             return ranked
         hit = candidates.hits[index]
+        text = self._fill(index)
         of_pool = {
+            "text": text,
+            "template": hit.candidate.text if text != hit.candidate.text else None,
             "metadata": hit.candidate.metadata,
             "group": hit.candidate.group,
             "body": hit.candidate.body,
@@ -84,8 +91,13 @@ class Judged:
         return Rejected.model_construct(
             index=index,
             id=self.candidates.ids[index],
-            text=self.candidates.texts[index],
+            text=self._fill(index),
             reason=f"reachability {reachability:.3f} of avoid.{avoided} is not below {threshold:g}",
             avoid=avoided,
             reachability=reachability,
         )
+
+    def _fill(self, index: int) -> str:
+        """Return the text of a candidate; those of a pool have slots."""
+        text = self.candidates.texts[index]
+        return text if self.candidates.hits is None else fill_slots(text, self.slots)

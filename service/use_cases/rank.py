@@ -101,6 +101,7 @@ class Ranking:
             diversity=request.diversity,
             explain=request.explain,
             wordings=request.wordings,
+            slots={**context.slots, **request.slots},
         )
         if not context.utterances and (request.pool or not request.goals):
             raise empty_context(request)
@@ -252,12 +253,21 @@ class Ranking:
         if fit is not None:
             scores = scores + request.weight_of_fit * fit.scores
         thresholds = np.array([avoided.threshold for avoided in request.avoid])
-        return Judged(request, candidates, fit, goals, avoid, avoid >= thresholds, scores)
+        return Judged(
+            request,
+            candidates,
+            fit,
+            goals,
+            avoid,
+            avoid >= thresholds,
+            scores,
+            asked.options.slots,
+        )
 
 
 def _check_pool_options(request: RankRequest) -> None:
     """Reject options for the candidates of a pool where the request gives candidates."""
-    for name in ("where", "repeat", "diversity"):
+    for name in ("where", "slots", "repeat", "diversity"):
         is_given = getattr(request, name) != RankRequest.model_fields[name].default
         if is_given and request.pool is None:
             raise InvalidRequest.field("is for the candidates of a pool: name a pool", name)

@@ -32,7 +32,7 @@ class Search:
             PoolNotFound: There is no such pool.
         """
         where = Filter.of(request.where)
-        options = Options(Aggregation(), where, repeat=True, wordings="all")
+        options = Options(Aggregation(), where, repeat=True, wordings="all", slots=request.slots)
         view = await self._pools.view(namespace, pool)
         if view.encoder_name == "pairwise":
             context = self._contexts.without_vectors([Utterance("user", request.text)])
@@ -44,5 +44,7 @@ class Search:
             selecting, count=request.top_k, answers=1, confident=False
         )
         scored = await self._pipeline.score(selecting, found)
-        candidates = [as_selected(hit, scored, index) for index, hit in enumerate(found.hits)]
+        candidates = [
+            as_selected(hit, scored, index, request.slots) for index, hit in enumerate(found.hits)
+        ]
         return SearchAnswer.model_construct(candidates=candidates, warnings=list(found.warnings))

@@ -5,6 +5,7 @@ A deletion removes the session from Redis at once; `journal compact` removes it 
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -101,14 +102,18 @@ class Sessions:
             responder = name_speaker(responder, base.responder)
         if base and "where" not in request.model_fields_set:
             where = base.where
-        if base and base.responder == responder and Filter.of(base.where) == Filter.of(where):
+        slots: Mapping[str, str] = request.slots or {}
+        if base and "slots" not in request.model_fields_set:
+            slots = base.slots
+        has_settings = base is not None and (base.responder, base.slots) == (responder, slots)
+        if base and has_settings and Filter.of(base.where) == Filter.of(where):
             return _transcript(session.id, base, await self._feedback.read(session))
         if base and base.turns and base.responder != responder:
             raise SessionStarted(
                 f"session '{session.id}' has turns, so its responder stays '{base.responder}'"
             )
         update = Update(base, base.turns if base else (), responder)
-        await self._commit(session, update, where=json.dumps(where))
+        await self._commit(session, update, where=json.dumps(where), slots=json.dumps(slots))
         return None  # the next attempt reads the expiry
 
     async def transcript(self, namespace: str, session_id: str) -> Transcript:
@@ -282,11 +287,16 @@ class Sessions:
         )
 
     async def _commit(
-        self, session: SessionKey, update: Update, *, where: str | None = None
+        self,
+        session: SessionKey,
+        update: Update,
+        *,
+        where: str | None = None,
+        slots: str | None = None,
     ) -> int | None:
         """Commit an update that adds no vectors; return the version after, if it was applied."""
         new = replace(NewVectors.none(self._encoder.dimension), rows=update.kept_rows)
-        change = replace(update.change(new), where=where)
+        change = replace(update.change(new), where=where, slots=slots)
         return await self._store.commit(session, update.base, change)
 
 
@@ -304,6 +314,7 @@ def _transcript(session_id: str, session: Session, feedback: list[Feedback]) -> 
         session_id=session_id,
         responder=session.responder,
         where=session.where,
+        slots=dict(session.slots),
         turns=len(session.turns),
         transcript=[_transcript_turn(number, turn) for number, turn in enumerate(session.turns, 1)],
         feedback=feedback,

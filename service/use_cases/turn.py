@@ -194,6 +194,7 @@ class Turns:
                 diversity=request.diversity,
                 explain=request.explain,
                 wordings=request.wordings,
+                slots=request.slots,
             ),
             retry=Retry.of(key, request) if key and request.commit else None,
             timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
@@ -309,7 +310,7 @@ class Turns:
     ) -> Selection:
         options = posted.options
         if update.base:
-            options = options.within(Filter.of(update.base.where))
+            options = options.within(Filter.of(update.base.where), update.base.slots)
         with posted.timings.stage("encode"):
             said = await collect_said(
                 self._contexts, update.turns, update.responder, options.repeat
@@ -406,7 +407,7 @@ def _journal_line(posted: _Posted, update: Update, version: int, answer: TurnAns
     turn = update.turns[-1]
     of_session = update.base.where if update.base else None
     offered = [
-        Offered.model_construct(id=each.id, text=each.text, score=each.score)
+        Offered.model_construct(id=each.id, text=each.template or each.text, score=each.score)
         for each in answer.candidates
     ]
     return TurnLine.model_construct(

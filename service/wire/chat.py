@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, JsonValue, StrictBool
 
 from turnwise.service.wire.embeddings import TokenUsage
-from turnwise.service.wire.fields import Name, SessionId, Share, TopK, Value, Warnings
+from turnwise.service.wire.fields import Name, SessionId, Share, Slots, TopK, Value, Warnings
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion, Selected
 
@@ -50,6 +50,8 @@ class ChatOptions(Value):
     """The session that keeps the messages as turns; by default nothing is kept."""
     where: Where | None = None
     """A filter: only candidates whose metadata match it are returned."""
+    slots: Slots = Field(default={})
+    """Values for slots, in addition to those of the session."""
     min_confidence: Share | None = None
     """Fall back if the confidence is lower; by default the pool's, or 0."""
 

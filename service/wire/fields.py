@@ -11,6 +11,7 @@ from pydantic import (
     JsonValue,
     StrictBool,
     StringConstraints,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -94,6 +95,28 @@ CandidateBody = Annotated[
     str, Field(min_length=1, json_schema_extra={"maxLength": MAX_CANDIDATE_BODY_BYTES})
 ]
 """A text that is returned with a candidate. Uploads limit its bytes."""
+_SLOT = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
+Slots = Annotated[
+    dict[
+        Annotated[str, StringConstraints(pattern=_SLOT)],
+        Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_SOMETHING)],
+    ],
+    Field(max_length=100),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "maxProperties": 100,
+            "propertyNames": {"pattern": _SLOT},
+            "additionalProperties": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 200,
+                "pattern": _SOMETHING,
+            },
+        }
+    ),
+]
+"""The values of slots in the texts of candidates, by their names."""
 Speaker = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=64, pattern=_SOMETHING),

@@ -21,6 +21,7 @@ from turnwise.service.wire.fields import (
     Offset,
     Share,
     Slope,
+    Slots,
     StoreName,
     Text,
     TopK,
@@ -284,6 +285,8 @@ class Selected(Value):
     group: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The answer that it is a wording of."""
     body: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    template: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The text as the pool has it, if slots or braces changed it."""
     matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
     """The example that found it, where that says more for the candidate than its text."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -380,6 +383,8 @@ class SearchRequest(Value):
     """Number of candidates to return."""
     where: Where | None = None
     """A filter: only candidates whose metadata match it are returned."""
+    slots: Slots = Field(default={})
+    """Values for slots. Candidates with other slots are not returned."""
 
 
 class SearchAnswer(Value):

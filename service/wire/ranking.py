@@ -14,6 +14,7 @@ from turnwise.service.wire.fields import (
     Repeat,
     Rerank,
     Share,
+    Slots,
     Speaker,
     Text,
     TopK,
@@ -77,6 +78,7 @@ _OPTIONS_OF_A_POOL: dict[str, JsonValue] = {
         {
             "properties": {
                 "where": {"type": "null"},
+                "slots": {"maxProperties": 0},
                 "repeat": {"const": True},
                 "diversity": {"const": 0},
             }
@@ -106,6 +108,9 @@ class RankRequest(OptionalContext, Aggregated):
     """A pool, instead of `candidates`: its candidates with the best next-utterance scores."""
     where: Where | None = None
     """A filter: only candidates of the pool whose metadata match it are ranked."""
+    slots: Slots = Field(default={})
+    """Values for slots of the pool's candidates, in addition to those of the session. Candidates
+    with other slots are not offered."""
     repeat: Repeat = True
     """Which replies that the responder has said may be ranked: `last` leaves out those of its last
     utterance, false those of the whole session, `near` also replies close to these, true none."""
@@ -167,6 +172,8 @@ class Ranked(Value):
     """The answer that a candidate of the pool is a wording of."""
     body: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The body of a candidate of the pool."""
+    template: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The text of a candidate of the pool as it is there, if slots or braces changed it."""
     matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
     """The example that found a candidate of the pool, where that says more than its text."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -18,6 +18,7 @@ from turnwise.service.wire.fields import (
     Rerank,
     SessionPrefix,
     Share,
+    Slots,
     Speaker,
     TopK,
     Value,
@@ -50,6 +51,9 @@ class TurnRequest(Aggregated):
     first is not sure; a name orders the whole short list; with null nothing is re-ranked."""
     where: Where | None = None
     """A filter: only candidates whose metadata match it are returned."""
+    slots: Slots = Field(default={})
+    """Values for slots, in addition to those of the session. Candidates with other slots are not
+    offered."""
     repeat: Repeat = "last"
     """Which replies that the responder has said may be offered: `last` leaves out those of its last
     utterance, false those of the whole session, `near` also replies close to these, true none."""
@@ -117,6 +121,8 @@ class SessionRequest(Value):
     """The speaker who will say the candidates; it cannot change after the first turn."""
     where: Where | None = None
     """A filter for all turns, in addition to the filter of a turn; null removes it."""
+    slots: Slots | None = None
+    """Values for the slots of candidates, for all turns; null removes them."""
 
 
 class TranscriptTurn(Value):
@@ -193,6 +199,8 @@ class Transcript(Value):
     responder: str
     where: Where | None = None
     """The filter of its turns."""
+    slots: Slots = Field(default={}, exclude_if=lambda value: not value)
+    """The values for slots; left out if there are none."""
     turns: int
     transcript: list[TranscriptTurn]
     feedback: list[Feedback] = Field(default=[])

@@ -404,7 +404,10 @@ export class Pool {
   }
 
   /** Return the best candidates with a text as the whole context. */
-  async search(text: string, options: { top_k?: number; where?: Filter } = {}): Promise<Selected[]> {
+  async search(
+    text: string,
+    options: { top_k?: number; where?: Filter; slots?: Record<string, string> } = {},
+  ): Promise<Selected[]> {
     const body = { text, ...options };
     const found = await this.#call<Schemas["SearchAnswer"]>("POST", "/search", { body });
     return found.candidates;

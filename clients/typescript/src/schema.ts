@@ -283,6 +283,14 @@ export interface components {
              */
             session_id?: string | null;
             /**
+             * Slots
+             * @description Values for slots, in addition to those of the session.
+             * @default {}
+             */
+            slots?: {
+                [key: string]: string;
+            };
+            /**
              * Where
              * @description A filter: only candidates whose metadata match it are returned.
              */
@@ -330,7 +338,11 @@ export interface components {
              */
             stream?: boolean | null;
             stream_options?: components["schemas"]["StreamOptions"] | null;
-            /** @default {} */
+            /**
+             * @default {
+             *       "slots": {}
+             *     }
+             */
             turnwise?: components["schemas"]["ChatOptions"];
         } & {
             [key: string]: unknown;
@@ -1077,6 +1089,15 @@ export interface components {
             /** Session Id */
             session_id?: string | null;
             /**
+             * Slots
+             * @description Values for slots of the pool's candidates, in addition to those of the session. Candidates
+             *     with other slots are not offered.
+             * @default {}
+             */
+            slots?: {
+                [key: string]: string;
+            };
+            /**
              * Top K
              * @description Number of candidates to return; by default all.
              */
@@ -1113,6 +1134,7 @@ export interface components {
             diversity?: 0;
             /** @constant */
             repeat?: true;
+            slots?: unknown;
             where?: null | components["schemas"]["Filter"];
         }));
         /**
@@ -1163,6 +1185,11 @@ export interface components {
             } | null;
             /** Score */
             score: number;
+            /**
+             * Template
+             * @description The text of a candidate of the pool as it is there, if slots or braces changed it.
+             */
+            template?: string | null;
             /** Text */
             text: string;
         };
@@ -1332,6 +1359,14 @@ export interface components {
          * @description A text to find replies for.
          */
         SearchRequest: {
+            /**
+             * Slots
+             * @description Values for slots. Candidates with other slots are not returned.
+             * @default {}
+             */
+            slots?: {
+                [key: string]: string;
+            };
             /** Text */
             text: string;
             /**
@@ -1373,6 +1408,11 @@ export interface components {
             };
             /** Score */
             score: number;
+            /**
+             * Template
+             * @description The text as the pool has it, if slots or braces changed it.
+             */
+            template?: string | null;
             /** Text */
             text: string;
         };
@@ -1387,6 +1427,13 @@ export interface components {
              * @default bot
              */
             responder?: string;
+            /**
+             * Slots
+             * @description Values for the slots of candidates, for all turns; null removes them.
+             */
+            slots?: {
+                [key: string]: string;
+            } | null;
             /**
              * Where
              * @description A filter for all turns, in addition to the filter of a turn; null removes it.
@@ -1465,6 +1512,14 @@ export interface components {
             responder: string;
             /** Session Id */
             session_id: string;
+            /**
+             * Slots
+             * @description The values for slots; left out if there are none.
+             * @default {}
+             */
+            slots?: {
+                [key: string]: string;
+            };
             /** Transcript */
             transcript: components["schemas"]["TranscriptTurn"][];
             /** Turns */
@@ -1646,6 +1701,15 @@ export interface components {
              * @description Whether to return candidates; by default yes, unless the responder speaks.
              */
             respond?: boolean | null;
+            /**
+             * Slots
+             * @description Values for slots, in addition to those of the session. Candidates with other slots are not
+             *     offered.
+             * @default {}
+             */
+            slots?: {
+                [key: string]: string;
+            };
             /** Speaker */
             speaker: string;
             /**

@@ -9,8 +9,8 @@ local answer, most_answers, most_answer_bytes = unpack(ARGV, 7, 9)
 local mine, rows, rows_of, unchanged = unpack(ARGV, 10, 13) -- mine: "" or "other_"
 -- Of posts, first and encoded: how many items to keep, and how many to append.
 local keep, append = {ARGV[14], ARGV[16], ARGV[18]}, {ARGV[15], ARGV[17], ARGV[19]}
-local where, offer, most_offers = unpack(ARGV, 20, 22) -- "": leave the filter, no offer
-local place = 23 -- of the next item to append
+local where, offer, most_offers, slots = unpack(ARGV, 20, 23) -- "": leave filter and slots, no offer
+local place = 24 -- of the next item to append
 for list = 1, 3 do keep[list], append[list] = tonumber(keep[list]), tonumber(append[list]) end
 local meta, answers, feedback = KEYS[1], KEYS[5], KEYS[6]
 
@@ -35,6 +35,7 @@ redis.call('HSET', meta, 'version', written, 'epoch', epoch, 'responder', respon
   'posts', keep[1] + append[1], mine .. 'fingerprint', fingerprint, mine .. 'epoch', epoch,
   mine .. 'rows', rows, mine .. 'rows_of', rows_of)
 if where ~= '' then redis.call('HSET', meta, 'where', where) end
+if slots ~= '' then redis.call('HSET', meta, 'slots', slots) end
 for turn = keep[1] + 1, posts_before do
   redis.call('HDEL', meta, 'offered:' .. turn, 'choice:' .. turn)
 end

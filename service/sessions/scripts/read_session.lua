@@ -4,7 +4,7 @@
 --   idempotency key or "", other_first, other_second. The last two are keys, but not among KEYS: a
 --   cluster would reject the script while a slot moves if a key is missing, as these mostly are.
 local session = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'responder', 'posts', 'fingerprint',
-  'where', 'other_fingerprint', 'other_epoch')
+  'where', 'other_fingerprint', 'other_epoch', 'slots')
 local answer = false
 if ARGV[5] ~= '' and session[1] then
   for _, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do

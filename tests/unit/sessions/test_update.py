@@ -23,6 +23,7 @@ def session(turns: int, *, vectors_read: bool = True) -> Session:
         epoch=7,
         responder="bot",
         where=None,
+        slots={},
         prefix="",
         fingerprint="f",
         turns=TURNS[:turns],

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,8 +56,11 @@ def test_a_file_of_something_else_is_named(tmp_path: Path, d: int | None) -> Non
         load_example_space(tmp_path)
 
 
-def test_a_model_with_a_space_compares_examples_in_it(tiny_encoder_folder: Folder) -> None:
-    folder = tiny_encoder_folder(EncoderKind.HEADS)
+def test_a_model_with_a_space_compares_examples_in_it(
+    tiny_encoder_folder: Folder, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_encoder_folder(EncoderKind.HEADS), folder)
     before = UtteranceEncoder(folder, device="cpu")
     said = before.encode(["a", "b c"], Role.SECOND, Relation.OTHER)
     assert before.as_examples(said) is said

@@ -11,12 +11,14 @@ import json
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from shutil import copytree, ignore_patterns
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder.emoji_words import EmojiWords
+from turnwise.models.encoder.emoji_words import EMOJI_FILE, EmojiWords
 from turnwise.models.encoder.onnx import OnnxEncoder
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, read_as
 from turnwise.models.scores import rows, running_query
@@ -30,7 +32,10 @@ def main() -> None:
     options = parser.parse_args()
 
     cases = [json.loads(line) for line in options.data.read_text(encoding="utf-8").splitlines()]
-    encoder = OnnxEncoder(DEFAULT_MODEL)
+    with TemporaryDirectory() as folder:
+        without = Path(folder) / "model"
+        copytree(DEFAULT_MODEL, without, ignore=ignore_patterns(EMOJI_FILE))
+        encoder = OnnxEncoder(str(without))
     replies = encode(encoder, candidate_inputs(case["reply"] for case in cases))
     written: dict[str, Callable[[str], str]] = {
         "as they are": str,

@@ -1,5 +1,6 @@
 """Lists of candidates: a page of a pool, and the search for the words in its candidates."""
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -20,10 +21,12 @@ class CandidateTest(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WordSearch:
-    """A search for a part of an id, a text or an example; upper and lower case are the same.
+    """A search for a part of an id, a text or an example.
+
+    Upper and lower case are the same, and so are the ways in which Unicode writes a character.
 
     Attributes:
-        wanted: The part, case-folded.
+        wanted: The part, folded.
     """
 
     wanted: str
@@ -31,7 +34,7 @@ class WordSearch:
     @classmethod
     def of(cls, words: str | None) -> "WordSearch | None":
         """Return the search for some words; None for none."""
-        folded = (words or "").strip().casefold()
+        folded = _fold((words or "").strip())
         return cls(folded) if folded else None
 
     @property
@@ -42,7 +45,11 @@ class WordSearch:
     def accepts(self, candidate: Candidate) -> bool:
         """Return whether the candidate contains the part."""
         places = (candidate.text, candidate.id, *candidate.all_examples)
-        return any(self.wanted in place.casefold() for place in places)
+        return any(self.wanted in _fold(place) for place in places)
+
+
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFKC", text.casefold())
 
 
 class Page(NamedTuple):

@@ -66,6 +66,14 @@ def check_writable(file: Path | None) -> Path | None:
     return file
 
 
+def check_lines_file(file: Path) -> Path:
+    """Check early that JSON Lines can be written to the file, and read by its ending."""
+    if file.suffix in {".csv", ".tsv", ".txt", ".gz", ".xz"}:
+        raise typer.BadParameter(f"'{file.name}' would hold JSON Lines: end its name with .jsonl")
+    check_writable(file)
+    return file
+
+
 def _check_folder(folder: Path) -> None:
     there = find_nearest(folder)
     if not is_writable(there):
@@ -77,7 +85,7 @@ Data = Annotated[list[Path], typer.Option("--data", help=DATA_HELP, metavar="FIL
 Limit = Annotated[
     int | None, typer.Option(min=1, help="Read only the first N dialogues or examples.")
 ]
-Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=check_writable)]
+Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=check_lines_file)]
 
 
 def read_files(

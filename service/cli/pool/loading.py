@@ -78,7 +78,7 @@ def load(
     from turnwise.service.client import CandidateFile, Columns
 
     if add_examples and (replace or dry_run):
-        raise TurnwiseError("--add-examples goes neither with --replace nor with --dry-run")
+        raise TurnwiseError("--add-examples cannot be combined with --replace or --dry-run")
     columns = Columns(text, examples, id, group, body, split_names(metadata))
     candidates = CandidateFile.read(file, columns, encoding)
     for note in candidates.notes:

@@ -17,3 +17,11 @@ def test_a_table_with_any_columns_becomes_dialogues(tmp_path: Path) -> None:
         ["Hi.", "Hello."],
         ["Bye."],
     ]
+
+
+def test_lines_are_not_written_into_a_file_of_another_format(tmp_path: Path) -> None:
+    out = tmp_path / "chats.csv"
+    ended = CliRunner().invoke(app, ["dialogues", "any.jsonl", "--out", str(out)])
+    assert ended.exit_code == 2
+    assert "JSON Lines" in ended.output
+    assert not out.exists()

@@ -56,7 +56,7 @@ class Bare:
         vectors = ["", rows, f"1:{turn + 1}", 0]  # mine to unchanged
         first = min(turn, 1)  # the [B1] vector of the turn before
         kept_and_appended = [turn, 1, max(turn - 1, 0), first, turn, 1]
-        offered = ["", offer, 16]
+        offered = ["", offer, 16, ""]  # where to slots
         post = json.dumps([body["speaker"], body["text"], 0.0])
         items = [post, *([vector] * first), vector]
         args = [*head, *answer, *vectors, *kept_and_appended, *offered, *items]

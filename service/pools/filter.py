@@ -188,7 +188,7 @@ class Filter:
 
     def accepts(self, candidate: Candidate) -> bool:
         """Return whether it matches a candidate."""
-        return self.condition.matches(candidate.metadata)
+        return self.matches(candidate.metadata)
 
 
 class _Parser:

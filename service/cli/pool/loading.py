@@ -100,7 +100,7 @@ def load(
     if removal.removed:
         counts.append(f"{removal.removed} removed")
     if loaded.examples:
-        counts.append(f"{loaded.examples} examples")
+        counts.append(f"{loaded.examples} examples in the file")
     version = removal.version or loaded.version
     size = loaded.size - removal.removed
     typer.echo(f"pool {pool}: version {version}, {size} candidates {', '.join(counts)}")

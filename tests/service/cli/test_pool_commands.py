@@ -51,9 +51,9 @@ def test_load_replaces_a_pool_and_shows_first_what_would_change(
     ]
     assert live.get("/pools/p")["version"] == 1
     said = command(*load, "--replace", "--yes")
-    assert "version 3, 3 candidates (2 new or changed, 1 as before), 1 removed, 1 examples" in said
+    assert "version 3, 3 candidates (2 new or changed, 1 as before), 1 removed" in said
     said = command(*load, "--replace")
-    assert "3 candidates (0 new or changed, 3 as before), 1 examples" in said
+    assert "3 candidates (0 new or changed, 3 as before), 1 examples in the file" in said
     assert "--add-examples" in refused(*load, "--replace", "--add-examples")
 
 
@@ -62,7 +62,7 @@ def test_load_counts_the_examples_of_the_file(live: Live, tmp_path: Path, comman
     hours = {"text": "From nine to five.", "examples": ["When are you open?"], "group": "hours"}
     file = write_lines(tmp_path / "a.jsonl", pay, hours, {"text": "Bye"})
     said = command("load", file, "--pool", "p", "--url", live.url)
-    assert said.endswith(" 3 candidates (3 new or changed, 0 as before), 3 examples\n")
+    assert said.endswith(" 3 candidates (3 new or changed, 0 as before), 3 examples in the file\n")
     said = command("load", file, "--pool", "p", "--url", live.url)
     assert "(0 new or changed, 3 as before)" in said
 

@@ -275,7 +275,7 @@ class Pipeline:
         indices: list[int] = np.argsort(-scores, kind="stable").tolist()
         has_groups = any(hit.candidate.group is not None for hit in hits)
         if has_groups and options.wordings == "best":
-            indices = choose_wordings(hits, scores, request.said.history)
+            indices = choose_wordings(hits, scores, request.repeats.history)
         if not (options.diversity and hits):
             return indices[:top_k]
         with request.timings.stage("rerank", metric="rerank"):

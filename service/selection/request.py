@@ -8,7 +8,7 @@ from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, PoolView
 from turnwise.service.selection.context import EncodedContext
-from turnwise.service.selection.said import Said
+from turnwise.service.selection.repeats import Repeats
 from turnwise.service.wire.fields import Repeat, Rerank, RerankerName, Wordings
 
 
@@ -68,14 +68,14 @@ class SelectionRequest:
         view: The pool to select from.
         context: The utterances before the reply, at least one; a pairwise pool reads only their
             texts.
-        said: The replies that must not be offered again.
+        repeats: The replies that must not be offered again.
         options: The options of the request.
         timings: Records how long each stage takes.
     """
 
     view: PoolView
     context: EncodedContext
-    said: Said
+    repeats: Repeats
     options: Options
     timings: Timings
 

@@ -8,8 +8,8 @@ from turnwise.service.pools import Hit, PoolView
 from turnwise.service.pools.slots import can_fill, fill_slots
 from turnwise.service.selection.answers import count_answers, name_answer
 from turnwise.service.selection.confidence import MIN_ANSWERS
+from turnwise.service.selection.repeats import Repeats
 from turnwise.service.selection.request import SelectionRequest
-from turnwise.service.selection.said import Said
 from turnwise.service.selection.search import FusedSearch, ReplySearch
 
 NEAR = 0.85
@@ -35,26 +35,26 @@ async def find_hits(
     They are at least `count` hits with at least `answers` answers, if the pool has so many, and
     unless too many are wordings of a few answers. A confidence needs at least `MIN_ANSWERS`.
     """
-    said = request.said
+    repeats = request.repeats
     exclude = request.options.exclude
     slots = request.options.slots
-    groups = await _groups_said(request.view, said)
+    groups = await _groups_said(request.view, repeats)
     searched = max(count, answers, MIN_ANSWERS if confident else 1)
-    searched += len(exclude) + min(len(said.texts) + len(said.ids), _SPARE)
+    searched += len(exclude) + min(len(repeats.texts) + len(repeats.ids), _SPARE)
     while True:
         hits = await search.search(searched)
         complete = [hit for hit in hits if can_fill(hit.candidate.text, slots)]
-        repeated = [hit.candidate.group for hit in complete if _is_said(hit, said, slots)]
+        repeated = [hit.candidate.group for hit in complete if _is_said(hit, repeats, slots)]
         groups |= frozenset(group for group in repeated if group is not None)
         allowed = [
             hit
             for hit in complete
             if hit.candidate.id not in exclude
-            and hit.candidate.id not in said.ids
+            and hit.candidate.id not in repeats.ids
             and hit.candidate.group not in groups
-            and not _is_said(hit, said, slots)
+            and not _is_said(hit, repeats, slots)
         ]
-        offered = await _leave_out_near(request.view, allowed, said)
+        offered = await _leave_out_near(request.view, allowed, repeats)
         is_all = len(hits) < searched
         has_count = len(offered) >= count
         if is_all or (has_count and _has_answers(offered, answers, confident=confident)):
@@ -71,18 +71,18 @@ def cut_hits(hits: list[Hit], count: int, answers: int) -> list[Hit]:
     return hits[: max(count, last + 1)]
 
 
-async def _groups_said(view: PoolView, said: Said) -> frozenset[str]:
+async def _groups_said(view: PoolView, repeats: Repeats) -> frozenset[str]:
     """Return the groups with a wording that the responder said and must not say again."""
-    if not (said.texts or said.ids):
+    if not (repeats.texts or repeats.ids):
         return frozenset()
-    named = [candidate for candidate in await view.fetch(sorted(said.ids)) if candidate]
+    named = [candidate for candidate in await view.fetch(sorted(repeats.ids)) if candidate]
     groups = frozenset(candidate.group for candidate in named if candidate.group is not None)
-    return groups | await view.groups_of(said.texts)
+    return groups | await view.groups_of(repeats.texts)
 
 
-def _is_said(hit: Hit, said: Said, slots: Mapping[str, str]) -> bool:
+def _is_said(hit: Hit, repeats: Repeats, slots: Mapping[str, str]) -> bool:
     """Return whether the responder has said the text of a hit, with the values of its slots."""
-    return bool(said.texts) and fold_text(fill_slots(hit.candidate.text, slots)) in said.texts
+    return bool(repeats.texts) and fold_text(fill_slots(hit.candidate.text, slots)) in repeats.texts
 
 
 def _has_answers(hits: Sequence[Hit], answers: int, *, confident: bool) -> bool:
@@ -91,10 +91,10 @@ def _has_answers(hits: Sequence[Hit], answers: int, *, confident: bool) -> bool:
     return count_answers(hits) >= answers
 
 
-async def _leave_out_near(view: PoolView, hits: list[Hit], said: Said) -> list[Hit]:
+async def _leave_out_near(view: PoolView, hits: list[Hit], repeats: Repeats) -> list[Hit]:
     """Return the hits that are not close to what was said."""
-    if not (len(said.after) and hits):
+    if not (len(repeats.after) and hits):
         return hits
     vectors = await view.vectors([hit.candidate.id for hit in hits])
-    nearest = (vectors @ said.after.T).max(axis=1)
+    nearest = (vectors @ repeats.after.T).max(axis=1)
     return [hit for hit, cosine in zip(hits, nearest, strict=True) if cosine < NEAR]

@@ -48,7 +48,8 @@ class FusedSearch:
     Attributes:
         view: The pool.
         query: (d,) the running query.
-        said: (d,) [B2] of the newest utterance, which another speaker than the responder said.
+        said: (d,) [B2] of the newest utterance, in the space of examples; another speaker than
+            the responder said it.
         where: The filter; None matches all candidates.
         fusion: How reply scores and example scores meet.
         utterances: Number of utterances of the context.

@@ -19,9 +19,9 @@ from turnwise.service.selection.context import (
     empty_context,
 )
 from turnwise.service.selection.pipeline import Pipeline, Retrieved
+from turnwise.service.selection.repeats import collect_repeats
 from turnwise.service.selection.request import Options, SelectionRequest
 from turnwise.service.selection.reranking import ShortList
-from turnwise.service.selection.said import collect_said
 from turnwise.service.selection.scores import (
     Candidates,
     NextUtteranceScores,
@@ -169,14 +169,14 @@ class Ranking:
         """Encode the context of a ranking, and what its pool must not offer again."""
         context = asked.context
         with asked.timings.stage("encode"):
-            said = await collect_said(
+            repeats = await collect_repeats(
                 self._contexts, context.turns, context.responder, asked.request.repeat
             )
             if view.encoder_name == "pairwise":
                 encoded = self._contexts.without_vectors(context.utterances, context.responder)
             else:
                 encoded = await self._contexts.encode_pairs(context)
-        return SelectionRequest(view, encoded, said, asked.options, asked.timings)
+        return SelectionRequest(view, encoded, repeats, asked.options, asked.timings)
 
     async def _take_hits(self, view: PoolView, hits: list[Hit], asked: _Asked) -> Candidates:
         """Return hits as columns; with their vectors if heads estimate their [B2] from those.

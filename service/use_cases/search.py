@@ -7,8 +7,8 @@ from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter
 from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.pipeline import Pipeline, as_selected
+from turnwise.service.selection.repeats import NO_REPEATS
 from turnwise.service.selection.request import Options, SelectionRequest
-from turnwise.service.selection.said import NOTHING_SAID
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import SearchAnswer, SearchRequest
 
@@ -39,7 +39,7 @@ class Search:
         else:
             context = await self._contexts.encode_one(request.text)
         timings = Timings(self._metrics, "encode", "retrieve", "rerank")
-        selecting = SelectionRequest(view, context, NOTHING_SAID, options, timings)
+        selecting = SelectionRequest(view, context, NO_REPEATS, options, timings)
         found = await self._pipeline.retrieve(
             selecting, count=request.top_k, answers=1, confident=False
         )

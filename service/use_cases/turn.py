@@ -44,8 +44,8 @@ from turnwise.service.selection.context import Contexts, choose_aggregation
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.selection.idle import IdleEncoding
 from turnwise.service.selection.pipeline import Pipeline, Selection
+from turnwise.service.selection.repeats import collect_repeats
 from turnwise.service.selection.request import Options, SelectionRequest
-from turnwise.service.selection.said import collect_said
 from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.responder import (
     choose_responder,
@@ -312,12 +312,12 @@ class Turns:
         if update.base:
             options = options.within(Filter.of(update.base.where), update.base.slots)
         with posted.timings.stage("encode"):
-            said = await collect_said(
+            repeats = await collect_repeats(
                 self._contexts, update.turns, update.responder, options.repeat
             )
         context = await self._contexts.complete(update, new, pairs=options.needs_pairs)
         return await self._pipeline.select(
-            SelectionRequest(view, context, said, options, posted.timings),
+            SelectionRequest(view, context, repeats, options, posted.timings),
             top_k=posted.request.top_k,
             min_confidence=posted.request.min_confidence,
         )

@@ -27,9 +27,9 @@ from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Candidate
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.pipeline import Pipeline, Selection
+from turnwise.service.selection.repeats import NO_REPEATS
 from turnwise.service.selection.request import Options, SelectionRequest
 from turnwise.service.selection.reranking import Reranking
-from turnwise.service.selection.said import NOTHING_SAID
 from turnwise.service.wire.pools import PoolCalibration, PoolSettings
 
 pytestmark = pytest.mark.anyio
@@ -97,7 +97,7 @@ async def select(
     min_confidence: float | None = None,
 ) -> Selection:
     timings = Timings(Metrics(), "encode", "retrieve", "rerank")
-    request = SelectionRequest(pool or ArrayPool.of(TEXTS), CONTEXT, NOTHING_SAID, options, timings)
+    request = SelectionRequest(pool or ArrayPool.of(TEXTS), CONTEXT, NO_REPEATS, options, timings)
     return await pipeline.select(request, top_k=top_k, min_confidence=min_confidence)
 
 

@@ -19,10 +19,10 @@ from turnwise.service.pools import Candidate, Filter
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import EncodedContext
 from turnwise.service.selection.pipeline import Pipeline, Selection
+from turnwise.service.selection.repeats import NO_REPEATS, Repeats
 from turnwise.service.selection.request import Options, SelectionRequest
 from turnwise.service.selection.reranking import Reranking, ShortList
 from turnwise.service.selection.retrieval import NEAR
-from turnwise.service.selection.said import NOTHING_SAID, Said
 from turnwise.service.wire.fields import RerankerName
 from turnwise.service.wire.pools import PoolSettings
 
@@ -57,13 +57,13 @@ async def select(
     context: EncodedContext,
     options: Options = MEAN,
     *,
-    said: Said = NOTHING_SAID,
+    repeats: Repeats = NO_REPEATS,
     top_k: int = 5,
     min_confidence: float | None = None,
     pipeline: Pipeline | None = None,
 ) -> Selection:
     timings = Timings(Metrics(), "encode", "retrieve", "rerank")
-    request = SelectionRequest(pool, context, said, options, timings)
+    request = SelectionRequest(pool, context, repeats, options, timings)
     return await (pipeline or make_pipeline()).select(
         request, top_k=top_k, min_confidence=min_confidence
     )
@@ -137,18 +137,18 @@ async def test_excluded_and_said_candidates_take_no_place_of_others() -> None:
     pool = ArrayPool.of(TEXTS)
     context = make_context(3)
     before = (await select(pool, context, top_k=40)).candidates
-    said = Said(frozenset(each.text for each in before[1:12]), NOTHING_SAID.after)
+    repeats = Repeats(frozenset(each.text for each in before[1:12]), NO_REPEATS.after)
     options = replace(MEAN, exclude=frozenset({before[0].id, "unknown"}))
-    chosen = (await select(pool, context, options, said=said)).candidates
+    chosen = (await select(pool, context, options, repeats=repeats)).candidates
     assert [each.id for each in chosen] == [each.id for each in before[12:17]]
 
 
 async def test_candidates_near_to_what_was_said_are_left_out() -> None:
     pool = ArrayPool.of(TEXTS)
     context = make_context(3)
-    said = Said(frozenset({"anything"}), random_units(3, seed=9))
-    chosen = (await select(pool, context, said=said, top_k=40)).candidates
-    nearest = (pool.after @ said.after.T).max(axis=1)
+    repeats = Repeats(frozenset({"anything"}), random_units(3, seed=9))
+    chosen = (await select(pool, context, repeats=repeats, top_k=40)).candidates
+    nearest = (pool.after @ repeats.after.T).max(axis=1)
     far = {f"c{index}" for index in np.flatnonzero(nearest < NEAR)}
     assert {each.id for each in chosen} == far
 
@@ -278,8 +278,8 @@ async def test_a_repeat_of_one_wording_is_a_repeat_of_its_group() -> None:
     context = make_context(3)
     with_groups(pool, 4)
     first = (await select(pool, context)).candidates[0]
-    said = Said(frozenset({first.text}), NOTHING_SAID.after)
-    after = (await select(pool, context, said=said, top_k=10)).candidates
+    repeats = Repeats(frozenset({first.text}), NO_REPEATS.after)
+    after = (await select(pool, context, repeats=repeats, top_k=10)).candidates
     assert first.group not in {each.group for each in after}
     assert len(after) == 9
 

@@ -16,7 +16,7 @@ from turnwise.service.wire.fields import Repeat
 
 
 @dataclass(frozen=True)
-class Said:
+class Repeats:
     """The replies of a session, and which of them must not be offered again.
 
     Attributes:
@@ -46,12 +46,12 @@ class Said:
         }
 
 
-NOTHING_SAID = Said(frozenset(), np.empty((0, 0), np.float32))
+NO_REPEATS = Repeats(frozenset(), np.empty((0, 0), np.float32))
 
 
-async def collect_said(
+async def collect_repeats(
     contexts: Contexts, turns: Sequence[Turn], responder: str, repeat: Repeat
-) -> Said:
+) -> Repeats:
     """Return what the responder has said in these turns and must not be offered again.
 
     Args:
@@ -64,16 +64,16 @@ async def collect_said(
     replies = [turn for turn in turns if turn.speaker == responder]
     all_replies = tuple(replies)
     if repeat is True:
-        return replace(NOTHING_SAID, replies=all_replies)
+        return replace(NO_REPEATS, replies=all_replies)
     if repeat == "last":
         replies = _last_run(turns, responder)
     texts = frozenset(fold_text(turn.text) for turn in replies)
     ids = frozenset(turn.candidate for turn in replies if turn.candidate)
-    after = NOTHING_SAID.after
+    after = NO_REPEATS.after
     if repeat == "near" and texts:
         said = dict.fromkeys(turn.text for turn in replies)
         after = await contexts.encode_texts(candidate_inputs(said))
-    return Said(texts, after, ids, all_replies)
+    return Repeats(texts, after, ids, all_replies)
 
 
 def _last_run(turns: Sequence[Turn], speaker: str) -> list[Turn]:

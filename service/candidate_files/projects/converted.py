@@ -10,8 +10,12 @@ _SHOWN = 5
 """Names of things left out that are shown."""
 _WIDTH = 40
 """Characters of a name that are shown."""
-_SLOT = re.compile(r"\{\{?\s*[\w.]+\s*\}?\}|\$[A-Za-z]\w*")
+_FILLED = re.compile(r"\{\{?\s*[\w.]+\s*\}?\}|\$[A-Za-z]\w*")
 """A place that another tool fills: `{name}`, `{{ name }}` or `$name`."""
+_SLOT = re.compile(r"\{[A-Za-z]\w*\}")
+"""The only one of these forms that a candidate has."""
+_WITH_SLOTS = "with slots, so offered only if these have values"
+_WITH_OTHERS = "with places to fill in that are not slots such as {name}"
 
 
 @dataclass(slots=True)
@@ -39,8 +43,9 @@ class Converted:
         if not isinstance(text, str) or not text.strip():
             self.left_out["no text"].append(name)
             return
-        if _SLOT.search(text):
-            self.left_out["values to fill in; the texts hold them as they were"].append(name)
+        if filled := _FILLED.findall(text):
+            are_slots = all(map(_SLOT.fullmatch, filled))
+            self.left_out[_WITH_SLOTS if are_slots else _WITH_OTHERS].append(name)
         kept = {key: value for key, value in metadata.items() if value not in (None, "", [], {})}
         record: dict[str, Any] = {"text": text, "examples": list(examples), "metadata": kept}
         if id is not None:

@@ -147,7 +147,7 @@ def test_rasa(tmp_path: Path) -> None:
     assert found["utter_faq/hours"]["examples"] == ["open on Sunday?"]
     assert dict(converted.left_out) == {
         "intents that lead to no response": ["order"],
-        "values to fill in; the texts hold them as they were": ["utter_greet-2"],
+        "with slots, so offered only if these have values": ["utter_greet-2"],
         "no text": ["utter_picture"],
     }
 
@@ -236,7 +236,7 @@ def test_chatwoot(tmp_path: Path) -> None:
     converted = convert(tmp_path, {"canned.json": json.dumps({"payload": CHATWOOT})})
     assert [record["id"] for record in converted.records] == ["hours"]
     assert list(converted.report()) == [
-        "values to fill in; the texts hold them as they were: hours"
+        "with places to fill in that are not slots such as {name}: hours"
     ]
 
 

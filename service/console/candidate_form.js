@@ -9,6 +9,9 @@ const dialog = byId("candidate-dialog");
 /** The pool, the candidate as it was read or null for a new one, and what to do afterwards. */
 let opened = { pool: "", before: null, done: async () => {} };
 
+/** The values that fields were filled with: inputs drop line breaks, text areas rewrite them. */
+const originals = new WeakMap();
+
 export function startCandidateForm() {
   byId("candidate-form").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -31,11 +34,11 @@ export async function openCandidate(pool, id, done, example = "") {
   const before = id === null ? null : await call("GET", path("pools", pool, "candidates", id));
   opened = { pool, before, done };
   byId("candidate-title").textContent = before ? "Candidate" : "New candidate";
-  byId("candidate-text").value = before?.text ?? "";
+  fill(byId("candidate-text"), before?.text ?? "");
   byId("candidate-id").value = before?.id ?? "";
   byId("candidate-id").disabled = before !== null;
-  byId("candidate-group").value = before?.group ?? "";
-  byId("candidate-body").value = before?.body ?? "";
+  fill(byId("candidate-group"), before?.group ?? "");
+  fill(byId("candidate-body"), before?.body ?? "");
   byId("candidate-examples").replaceChildren();
   byId("candidate-metadata").replaceChildren();
   byId("candidate-learned").replaceChildren(...(before?.learned ?? []).map(learned));
@@ -49,15 +52,31 @@ export async function openCandidate(pool, id, done, example = "") {
   byId("candidate-text").focus();
 }
 
+function fill(field, text) {
+  field.value = text;
+  originals.set(field, { text, shown: field.value });
+}
+
+/** Return what a field was filled with, if nobody has changed it since. */
+function untouched(field) {
+  const original = originals.get(field);
+  return original?.shown === field.value ? original.text : undefined;
+}
+
+const read = (field) => untouched(field) ?? field.value.trim();
+
 function addExample(text) {
-  const field = h("input", { "aria-label": "Example", dir: "auto", maxlength: "2000", value: text });
+  const field = h("input", { "aria-label": "Example", dir: "auto", maxlength: "2000" });
+  fill(field, text);
   byId("candidate-examples").append(h("li", {}, field, removal("example", text)));
   return field;
 }
 
 function addField(name, value) {
-  const field = h("input.name", { "aria-label": "Field", value: name, placeholder: "topic" });
-  const content = h("input", { "aria-label": "Value", dir: "auto", value, placeholder: "delivery" });
+  const field = h("input.name", { "aria-label": "Field", placeholder: "topic" });
+  const content = h("input", { "aria-label": "Value", dir: "auto", placeholder: "delivery" });
+  fill(field, name);
+  fill(content, value);
   byId("candidate-metadata").append(h("li", {}, field, content, removal("field", name)));
   return field;
 }
@@ -100,14 +119,15 @@ function parsed(text) {
 
 function given() {
   const rows = [...byId("candidate-metadata").children].map((row) =>
-    [...row.querySelectorAll("input")].map(({ value }) => value.trim()),
+    [...row.querySelectorAll("input")].map(read),
   );
-  const examples = [...byId("candidate-examples").querySelectorAll("input")];
+  const examples = [...byId("candidate-examples").querySelectorAll("input")].map(read);
+  const body = byId("candidate-body");
   return {
-    text: byId("candidate-text").value.trim(),
-    group: byId("candidate-group").value.trim() || null,
-    body: byId("candidate-body").value || null,
-    examples: [...new Set(examples.map(({ value }) => value.trim()).filter(Boolean))],
+    text: read(byId("candidate-text")),
+    group: read(byId("candidate-group")) || null,
+    body: (untouched(body) ?? body.value) || null,
+    examples: [...new Set(examples.filter(Boolean))],
     metadata: Object.fromEntries(
       rows.filter(([name]) => name).map(([name, value]) => [name, parsed(value)]),
     ),

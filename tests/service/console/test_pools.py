@@ -165,6 +165,23 @@ def test_a_message_is_tried_and_the_threshold_saved(pools: Console) -> None:
     expect(dialog.get_by_label("Example", exact=True).last).to_have_value("How can I pay?")
 
 
+def test_fields_that_nobody_changes_keep_their_line_breaks(pools: Console) -> None:
+    lines = {
+        "id": "r03",
+        "text": "Line one.\r\nLine two.",
+        "examples": ["One\ntwo?"],
+        "metadata": {"note": " a\nb "},
+        "body": "# Page\r\n\r\nText",
+    }
+    pools.live.ok(pools.live.http.put("/pools/shop/candidates", json=[lines]))
+    dialog = open_candidate(pools, "r03")
+    dialog.get_by_label("Group").fill("three")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_be_hidden()
+    changed = pools.live.get("/pools/shop/candidates/r03")
+    assert changed == lines | {"group": "three", "learned": []}
+
+
 def test_a_candidate_is_changed_by_touch(shop: Live, console_of: OpenConsole) -> None:
     console = console_of(shop, **PHONE).open("pools")
     page = console.page

@@ -90,6 +90,7 @@ def series() -> dict[str, set[str]]:
     metrics.pool_candidates.labels("default", "default")
     metrics.pool_version.labels("default", "default")
     metrics.turns.labels("default", "default", "answered")
+    metrics.truncated_turns.labels("default")
     metrics.matched.labels("default", "default", "example")
     metrics.cascades.labels("default", "default", "reranked")
     metrics.chat_completions.labels("default", "default", "candidate")

@@ -82,7 +82,7 @@ def test_a_name_of_the_hub_fails_at_once_without_a_network(monkeypatch: pytest.M
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     hub_answers.cache_clear()
     started = monotonic()
-    with pytest.raises(ModelError, match="no folder, and the hub cannot be reached"):
+    with pytest.raises(ModelError, match="not a folder, and the hub cannot be reached"):
         UtteranceEncoder("somebody/model", device="cpu")
     assert monotonic() < started + 30
     hub_answers.cache_clear()

@@ -300,7 +300,7 @@ objectives = { c3l = 1.0 }
     assert [row.split(" | ")[0] for row in table[2:]] == ["| ccl", "| c3l"]
 
 
-@pytest.mark.parametrize(("recipe", "count"), [("c3l", 11), ("ioi", 10)])
+@pytest.mark.parametrize(("recipe", "count"), [("c3l", 11), ("ioi", 11)])
 def test_the_variants_of_the_studies_can_be_read(recipe: str, count: int) -> None:
     read = runpy.run_path(str(RESEARCH / "ablations.py"))["variants"]
     assert len(read(RESEARCH / f"{recipe}.toml", Path("out"))) == count

@@ -149,7 +149,7 @@ BAD = {
     ],
     "a.csv": [("id,txt\n1,Yes\n", "line 1: no text among the columns")],
     "a.parquet": [("PAR1", ": not Parquet")],
-    "a.xlsx": [("x", ": unknown format: expected .jsonl")],
+    "a.docx": [("x", ": unknown format: expected .jsonl")],
 }
 
 

@@ -23,7 +23,7 @@ from turnwise.models.rerankers.cascade import combined_scores, standardised
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.metrics import CascadeOutcome
 from turnwise.service.pools import Filter, Hit, PoolView
-from turnwise.service.pools.slots import fill_slots
+from turnwise.service.pools.slots import fill_slots, find_slots
 from turnwise.service.selection.answers import choose_wordings
 from turnwise.service.selection.confidence import Confidence, Estimate
 from turnwise.service.selection.pairwise import Pairwise
@@ -181,6 +181,8 @@ class Pipeline:
                     example=search.example_score(hits[0]) if hits else None,
                 )
             warnings = await _warn_about_filter(request.view, request.options.where)
+            if not hits:
+                warnings += await _warn_about_slots(request, search)
             if not knows_script:
                 warnings.append(_UNKNOWN_SCRIPT)
         kept = cut_hits(hits, count, answers)
@@ -367,6 +369,17 @@ def _score_pairs(
     if not is_max_sim:
         contributions[:, -1] += by_examples
     return NextUtteranceScores(scores, contributions)
+
+
+async def _warn_about_slots(
+    request: SelectionRequest, search: ReplySearch | FusedSearch
+) -> list[str]:
+    """Return a warning if a pool has candidates, and the best of them lacks values of slots."""
+    for best in await search.search(1):
+        if empty := find_slots(best.candidate.text) - request.options.slots.keys():
+            what = f"candidate '{best.candidate.id}' of pool '{request.view.name}'"
+            return [f"{what} has slots without a value: {', '.join(sorted(empty))}"]
+    return []
 
 
 async def _warn_about_filter(view: PoolView, where: Filter | None) -> list[str]:

@@ -38,7 +38,7 @@ async def find_hits(
     repeats = request.repeats
     exclude = request.options.exclude
     slots = request.options.slots
-    groups = await _groups_said(request.view, repeats)
+    groups = await _find_said_groups(request.view, repeats)
     searched = max(count, answers, MIN_ANSWERS if confident else 1)
     searched += len(exclude) + min(len(repeats.texts) + len(repeats.ids), _SPARE)
     while True:
@@ -71,7 +71,7 @@ def cut_hits(hits: list[Hit], count: int, answers: int) -> list[Hit]:
     return hits[: max(count, last + 1)]
 
 
-async def _groups_said(view: PoolView, repeats: Repeats) -> frozenset[str]:
+async def _find_said_groups(view: PoolView, repeats: Repeats) -> frozenset[str]:
     """Return the groups with a wording that the responder said and must not say again."""
     if not (repeats.texts or repeats.ids):
         return frozenset()

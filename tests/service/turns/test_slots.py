@@ -106,6 +106,14 @@ def test_a_filled_text_that_was_said_is_not_offered_again(filled: Live) -> None:
     assert {each["id"] for each in offered} == {"when", "brace", "plain"}
 
 
+def test_an_answer_without_candidates_names_the_slots_that_have_no_value(live: Live) -> None:
+    live.ok(live.http.put("/pools/prices", json={}))
+    live.ok(live.http.put("/pools/prices/candidates", json=[{"id": "a", "text": "It is {price}."}]))
+    answer = live.turn("s", "user", "What is it?", pool="prices", slots={"prise": "5"})
+    assert answer["candidates"] == []
+    assert answer["warnings"] == ["candidate 'a' of pool 'prices' has slots without a value: price"]
+
+
 def test_values_are_neither_encoded_nor_kept_in_the_transcript(filled: Live) -> None:
     filled.turn("s", "user", "Hello", pool="slots", slots=VALUES)
     filled.post("/sessions/s/turn", speaker="bot", candidate="hello", pool="slots")

@@ -6,7 +6,6 @@ texts as they are. The words are a part of the model: its fingerprint depends on
 """
 
 import json
-import re
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +32,7 @@ class EmojiWords:
     def __init__(self, words: Mapping[str, str]) -> None:
         """Take the words of each emoji; those of a character that is left out are empty."""
         self._words = dict(sorted(words.items()))
-        self._emoji = re.compile(f"[{''.join(map(re.escape, self._words))}]")
+        self._spaced = str.maketrans({emoji: f" {name} " for emoji, name in self._words.items()})
 
     @classmethod
     def of_unicode(cls) -> Self:
@@ -72,6 +71,5 @@ class EmojiWords:
 
     def write(self, text: str) -> str:
         """Return a text with words in the place of its emoji; one without any stays as it is."""
-        if not self._emoji.search(text):
-            return text
-        return " ".join(self._emoji.sub(lambda found: f" {self._words[found[0]]} ", text).split())
+        written = text.translate(self._spaced)
+        return text if written == text else " ".join(written.split())

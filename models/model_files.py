@@ -2,12 +2,16 @@
 
 import json
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import httpx
+import numpy as np
 from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
+from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError
 
 UNREADABLE = (
@@ -33,6 +37,24 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _HUB_SECONDS = 5.0
 """Time that the hub has to answer. Its library tries for minutes."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def load_arrays(file: Path, names: Iterable[str], what: str) -> list[Float32]:
+    """Return the arrays of a file of weights by their names, in float32.
+
+    Args:
+        file: A safetensors file.
+        names: The names of the arrays to return.
+        what: The content of the file, for the error.
+
+    Raises:
+        ModelError: The file cannot be read, or lacks an array.
+    """
+    try:
+        arrays = load_file(file)
+        return [arrays[name].astype(np.float32) for name in names]
+    except UNREADABLE as error:
+        raise ModelError(f"'{file}' holds no {what}: {error}") from error
 
 
 def check_place(name: str | Path, where: str | Path) -> None:

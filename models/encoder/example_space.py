@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from turnwise.models.arrays import Float32
 from turnwise.models.card import find_file
 from turnwise.models.errors import ModelError
-from turnwise.models.model_files import UNREADABLE
+from turnwise.models.model_files import load_arrays
 
 EXAMPLES_FILE = "examples.safetensors"
 """The file of the space in a model's folder. Without it, examples are compared as utterances."""
@@ -38,11 +38,7 @@ class ExampleSpace(NamedTuple):
         Raises:
             ModelError: The file cannot be read, or holds something else.
         """
-        try:
-            arrays = load_file(file)
-            space = cls(*(arrays[name].astype(np.float32) for name in cls._fields))
-        except UNREADABLE as error:
-            raise ModelError(f"'{file}' holds no space of examples: {error}") from error
+        space = cls(*load_arrays(file, cls._fields, "space of examples"))
         if space.linear.shape != (len(space.mean),) * 2:
             raise ModelError(f"'{file}' holds no space of examples: its shapes do not fit")
         return space

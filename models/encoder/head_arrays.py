@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
-from safetensors.numpy import load_file
 
 from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError
-from turnwise.models.model_files import UNREADABLE
+from turnwise.models.model_files import load_arrays
 from turnwise.models.roles import Relation, Role, RoleText, read_as
 
 HEADS_FILE = "heads.safetensors"
@@ -53,11 +52,7 @@ class HeadArrays(NamedTuple):
         Raises:
             ModelError: The file cannot be read, or holds something else.
         """
-        try:
-            weights = load_file(file)
-            heads = cls(*(weights[name].astype(np.float32) for name in cls._fields))
-        except UNREADABLE as error:
-            raise ModelError(f"'{file}' holds no heads of roles: {error}") from error
+        heads = cls(*load_arrays(file, cls._fields, "heads of roles"))
         d = heads.linear.shape[-1] if heads.linear.ndim else 0
         n = len(HEADS)
         h = WIDENING * d

@@ -21,7 +21,7 @@ WORDS = range(3, 31)
 QUESTIONS = 0.6
 """Share of questions, if a corpus has enough."""
 NEIGHBOURS = 6
-"""Neighbours of an utterance, half of which join it in a step."""
+"""Neighbours that an utterance has. A step takes half of them along with it."""
 _AT_ONCE = 1000
 """Utterances whose neighbours are searched for at once."""
 

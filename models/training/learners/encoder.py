@@ -421,7 +421,7 @@ def read_similar(config: EncoderConfig, find: Find) -> SimilarUtterances | None:
 
 
 def read_minimal_windows(config: EncoderConfig, find: Find) -> list[list[Window]]:
-    """Return two windows for each minimal pair of a run, each of which ends with its reply.
+    """Return two windows for each minimal pair of a run: each ends with one of its two replies.
 
     Raises:
         DataError: A file is missing or malformed.

@@ -30,7 +30,7 @@ from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.following import FollowedPools
 from turnwise.service.pools.memory.segment import Hit, Match
 from turnwise.service.pools.redis.values import PoolKey
-from turnwise.service.pools.view import PoolView
+from turnwise.service.pools.view import PoolView, warn_about_filter
 
 __all__ = [
     "Candidate",
@@ -47,5 +47,6 @@ __all__ = [
     "SnapshotManifest",
     "read_candidates",
     "read_snapshot",
+    "warn_about_filter",
     "write_snapshot",
 ]

@@ -14,6 +14,9 @@ from turnwise.service.pools.memory.segment import Hit, Match
 from turnwise.service.wire.fields import EncoderName
 from turnwise.service.wire.pools import PoolSettings
 
+_MOST_FIELDS = 8
+"""Most fields of a filter that are looked for in the candidates of a pool."""
+
 
 class CandidateBatch(NamedTuple):
     """Candidates and the vectors of their texts and examples."""
@@ -145,3 +148,13 @@ class PoolView(Protocol):
 
     def scan(self) -> AsyncIterator[CandidateBatch]:
         """Yield all candidates with their vectors (n, d), in batches."""
+
+
+async def warn_about_filter(view: PoolView, where: Filter | None) -> list[str]:
+    """Return a warning for each field of a filter that no candidate of the pool has."""
+    compared = sorted(where.condition.compared) if where else []
+    missing = [path for path in compared[:_MOST_FIELDS] if await view.lacks_field(path)]
+    return [
+        f"no candidate of pool '{view.name}' has the field '{'.'.join(path)}' of the filter"
+        for path in missing
+    ]

@@ -22,7 +22,7 @@ from turnwise.models.fusion import Fusion
 from turnwise.models.rerankers.cascade import combined_scores, standardised
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.metrics import CascadeOutcome
-from turnwise.service.pools import Filter, Hit, PoolView
+from turnwise.service.pools import Hit, PoolView, warn_about_filter
 from turnwise.service.pools.slots import fill_slots, find_slots
 from turnwise.service.selection.answers import choose_wordings
 from turnwise.service.selection.confidence import Confidence, Estimate
@@ -40,8 +40,6 @@ second. It shortens the short list of contexts with more than some 140 utterance
 _UNKNOWN_SCRIPT = (
     "the model hardly knows the script of the newest utterance, so that there is no confidence"
 )
-_MOST_FIELDS = 8
-"""Most fields of a filter that are looked for in the candidates of a pool."""
 
 
 class Retrieved(NamedTuple):
@@ -180,7 +178,7 @@ class Pipeline:
                     hits,
                     example=search.example_score(hits[0]) if hits else None,
                 )
-            warnings = await _warn_about_filter(request.view, request.options.where)
+            warnings = await warn_about_filter(request.view, request.options.where)
             if not hits:
                 warnings += await _warn_about_slots(request, search)
             if not knows_script:
@@ -380,13 +378,3 @@ async def _warn_about_slots(
             what = f"candidate '{best.candidate.id}' of pool '{request.view.name}'"
             return [f"{what} has slots without a value: {', '.join(sorted(empty))}"]
     return []
-
-
-async def _warn_about_filter(view: PoolView, where: Filter | None) -> list[str]:
-    """Return a warning for each field of a filter that no candidate of the pool has."""
-    compared = sorted(where.condition.compared) if where else []
-    missing = [path for path in compared[:_MOST_FIELDS] if await view.lacks_field(path)]
-    return [
-        f"no candidate of pool '{view.name}' has the field '{'.'.join(path)}' of the filter"
-        for path in missing
-    ]

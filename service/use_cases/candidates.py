@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from turnwise.service.errors import CandidateNotFound, InvalidRequest
-from turnwise.service.pools import Candidate, Filter, PoolView
+from turnwise.service.pools import Candidate, Filter, PoolView, warn_about_filter
 from turnwise.service.pools.candidate import find_excesses
 from turnwise.service.pools.listing import WordSearch
 from turnwise.service.use_cases.pools import Pools
@@ -37,10 +37,12 @@ class Candidates:
         where = Filter.of(query.where)
         view = await self._pools.view(namespace, pool)
         page = await view.list_page(query.cursor or "", query.limit, where, WordSearch.of(query.q))
+        warnings = await warn_about_filter(view, where)
         return CandidatePage.model_construct(
             candidates=[_describe(candidate) for candidate in page.candidates],
             cursor=page.cursor,
             matching=page.matching,
+            warnings=warnings,
         )
 
     async def get_candidate(self, namespace: str, pool: str, id: str) -> PoolCandidate:

@@ -345,6 +345,7 @@ class CandidatePage(Value):
     """The cursor of the next page; null after the last one. A page before the last may be empty."""
     matching: int | None
     """Number of the candidates on all pages; null if they are in a candidate store."""
+    warnings: Warnings = Field(default=[])
 
 
 class LearnedList(Value):

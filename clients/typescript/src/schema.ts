@@ -92,6 +92,12 @@ export interface components {
              * @description Number of the candidates on all pages; null if they are in a candidate store.
              */
             matching: number | null;
+            /**
+             * Warnings
+             * @description What is probably wrong with the request, the session or the pool, although there is an answer; left out if nothing is.
+             * @default []
+             */
+            warnings?: string[];
         };
         /**
          * ChatAnswer

@@ -185,9 +185,12 @@ def _list_pools(client: "Client") -> None:
 def _read_pages(
     pool: "Pool", words: str | None, where: dict[str, Any] | None
 ) -> Iterator["PoolCandidate"]:
+    """Yield the candidates that match; print the warnings of the first page."""
     cursor = None
     while True:
         page = pool.candidates(words, where, limit=_PAGE, cursor=cursor)
+        for warning in page.warnings if cursor is None else ():
+            typer.echo(f"warning: {warning}", err=True)
         yield from page.candidates
         cursor = page.cursor
         if cursor is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.conftest import Command
+from tests.service.conftest import Command, Turnwise
 from tests.support.service import Live
 from turnwise.service.use_cases import learning
 
@@ -63,6 +63,11 @@ def test_pools_and_candidates_are_listed(shop: Live, command: Command) -> None:
     assert command("list", "shop", "--words", "MAESTRO", *url) == pay
     assert command("list", "shop", "--where", '{"topic": "visit"}', *url) == hours
     assert command("list", "shop", "--limit", "1", *url).startswith(hours)
+
+
+def test_a_list_warns_of_a_field_that_no_candidate_has(shop: Live, pool_command: Turnwise) -> None:
+    ended = pool_command("list", "shop", "--where", '{"topik": "visit"}', "--url", shop.url)
+    assert ended.err.startswith("warning: no candidate of pool 'shop' has the field 'topik'")
 
 
 def test_a_candidate_is_shown_with_what_it_has_learned(shop: Live, command: Command) -> None:

@@ -71,6 +71,12 @@ def test_a_list_has_what_matches(shop: Live, query: dict[str, Any], found: list[
     assert page(shop, **query)["matching"] == len(found)
 
 
+def test_a_list_warns_of_a_field_that_no_candidate_has(shop: Live) -> None:
+    misspelled = json.dumps({"topik": {"not": "visit"}})
+    warnings = page(shop, where=misspelled)["warnings"]
+    assert warnings == ["no candidate of pool 'shop' has the field 'topik' of the filter"]
+
+
 def test_pages_hold_each_candidate_once_while_the_pool_changes(shop: Live) -> None:
     first = page(shop, limit=2)
     assert first["matching"] == 4

@@ -58,6 +58,8 @@ class EncoderFacts:
     dimension: int
     fingerprint: str
     probes: list[Probe]
+    max_tokens: int | None = None
+    """Word pieces of the longest text; cards of earlier versions do not state them."""
 
     def __post_init__(self) -> None:
         """Reject probes that cannot be compared (ValueError)."""

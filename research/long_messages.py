@@ -19,7 +19,8 @@ from turnwise.models import DEFAULT_MODEL
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Dialogue
 from turnwise.models.dialogue_files import read_dialogues
-from turnwise.models.encoder.onnx import TOKENIZER, OnnxEncoder
+from turnwise.models.encoder.onnx import OnnxEncoder
+from turnwise.models.encoder.stated import TOKENIZER
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, read_as
 
 POOL = 100

@@ -10,6 +10,8 @@ from turnwise.models.roles import Role, RoleText
 
 SHARE_OF_END = 0.75
 """The share of the word pieces that come from the end of an utterance."""
+_SPARE = 8
+"""Word pieces that stay free: the rest of a word that was cut may have more pieces than before."""
 
 
 def keeps_ends(item: RoleText | str) -> bool:
@@ -17,12 +19,19 @@ def keeps_ends(item: RoleText | str) -> bool:
     return isinstance(item, RoleText) and item.role is not Role.AFTER
 
 
-def keep_ends(pieces: Sequence[int], limit: int) -> list[int]:
-    """Return the first and the last word pieces of an utterance, at most `limit` in all.
+def cut_middle(text: str, spans: Sequence[tuple[int, int]], limit: int) -> str:
+    """Return an utterance without the middle that a model does not read.
 
-    The special pieces at both ends, and the prefix, are among the pieces and stay.
+    The result is a text, so that any process that has the tokenizer reads the same word pieces.
+
+    Args:
+        text: The utterance with its prefix.
+        spans: The first character of each of its word pieces and the one after its last; the
+            special pieces at both ends are among the pieces.
+        limit: The word pieces of the longest text that the model reads.
     """
-    if len(pieces) <= limit:
-        return list(pieces)
+    if len(spans) <= limit:
+        return text
     end = round(limit * SHARE_OF_END)
-    return [*pieces[: limit - end], *pieces[len(pieces) - end :]]
+    beginning = limit - end - _SPARE
+    return f"{text[: spans[beginning - 1][1]]} {text[spans[-end][0] :]}"

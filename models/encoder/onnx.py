@@ -11,13 +11,10 @@ from typing import Any, cast
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from turnwise.models.arrays import Float32
 from turnwise.models.card import TOLERANCE, TOLERANCE_OF_8_BITS, locate_model
 from turnwise.models.cores import multiplies_bytes, usable_cores
-from turnwise.models.encoder.long_texts import keep_ends, keeps_ends
-from turnwise.models.encoder.scripts import Scripts
 from turnwise.models.encoder.stated import StatedEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
@@ -26,7 +23,6 @@ FILE = "model.onnx"
 """A model's graph."""
 EIGHT_BITS_FILE = "model.8bit.onnx"
 """A model's graph for processors that are fast at products of 8 bits."""
-TOKENIZER = "tokenizer.json"
 MAX_TOKENS = "max_tokens"
 """Property of a graph in a model's folder: the word pieces of its longest text."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -123,15 +119,8 @@ class OnnxEncoder(StatedEncoder):
         in_8_bits = multiplies_bytes() and (folder / EIGHT_BITS_FILE).exists()
         file = folder / (EIGHT_BITS_FILE if in_8_bits else FILE)
         try:
-            self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
             self._forward = OnnxForward(file, _PAD)
-            self._tokenizer.no_padding()
-            self._limit = int(self._forward.properties[MAX_TOKENS])
-            self._tokenizer.enable_truncation(self._limit)
-            self._unlimited = Tokenizer.from_file(str(folder / TOKENIZER))
-            self._unlimited.no_padding()
-            self._unlimited.no_truncation()
-            self._scripts = Scripts(self._unlimited.get_vocab())
+            self.load_tokenizer(int(self._forward.properties[MAX_TOKENS]))
             tokens = self.tokenize([probe.text for probe in self._facts.probes])
             # One by one: a batch would pad all of them to the longest.
             vectors = np.concatenate([self.forward([ids]) for ids in tokens])
@@ -160,24 +149,7 @@ class OnnxEncoder(StatedEncoder):
         Args:
             items: Texts in roles, which get their prefix, or texts as the model reads them.
         """
-        read = [item if isinstance(item, str) else self.prefixed(item) for item in items]
-        tokens = [encoded.ids for encoded in self._tokenizer.encode_batch_fast(read)]
-        for index, item in enumerate(items):
-            if keeps_ends(item) and len(tokens[index]) == self._limit:
-                tokens[index] = keep_ends(self._unlimited.encode(read[index]).ids, self._limit)
-        return tokens
-
-    def knows_script(self, item: RoleText) -> bool:
-        """Return whether the vocabulary knows the script of a text."""
-        return self._scripts.knows(self._write_emoji(item).text)
-
-    def is_too_long(self, item: RoleText) -> bool:
-        """Return whether a text has more word pieces than the model reads."""
-        text = self.prefixed(item)
-        # A word piece has at least one byte, but for the special ones.
-        if len(text.encode()) + self._unlimited.num_special_tokens_to_add(False) <= self._limit:
-            return False
-        return len(self._unlimited.encode(text).ids) > self._limit
+        return [read.pieces for read in self.read(items)]
 
     def forward(self, tokens: Tokens) -> Float32:
         """Encode n texts in word pieces as one padded batch, n ≥ 1; (n, d) unit rows."""

@@ -30,7 +30,7 @@ from turnwise.models.encoder.example_space import load_example_space
 from turnwise.models.encoder.export import VERSION, export_graph, in_onnx
 from turnwise.models.encoder.head_arrays import HEADS_FILE
 from turnwise.models.encoder.heads import RoleHeads
-from turnwise.models.encoder.long_texts import keep_ends, keeps_ends
+from turnwise.models.encoder.long_texts import cut_middle, keeps_ends
 from turnwise.models.encoder.onnx import OnnxForward
 from turnwise.models.encoder.scripts import Scripts
 from turnwise.models.errors import ModelError
@@ -188,7 +188,8 @@ class UtteranceEncoder:
         texts = [self.prefixed(item) for item in _STATED]
         vectors = self._encode(texts, self.forward)[:, :PROBED].astype(np.float64).round(5).tolist()
         probes = [Probe(text, vector) for text, vector in zip(texts, vectors, strict=True)]
-        return EncoderFacts(self.kind, self.dimension, self.fingerprint, probes)
+        limit = cast("int", self.model.max_seq_length)
+        return EncoderFacts(self.kind, self.dimension, self.fingerprint, probes, limit)
 
     def write_graph(self, folder: Path) -> None:
         """Write the model's graph into its folder; see `export_graph`. It must be on the CPU."""
@@ -440,7 +441,9 @@ def tokenize(
     ids: list[list[int]] = encoded["input_ids"]
     for index, keeps_both in enumerate(ends):
         if keeps_both and len(ids[index]) == limit:
-            ids[index] = keep_ends(model.tokenizer(texts[index], verbose=False)["input_ids"], limit)
+            whole = model.tokenizer(texts[index], return_offsets_mapping=True, verbose=False)
+            text = cut_middle(texts[index], whole["offset_mapping"], limit)
+            ids[index] = model.tokenizer(text, truncation=True, max_length=limit)["input_ids"]
     return ids
 
 

@@ -18,7 +18,8 @@ from tokenizers import Tokenizer
 from turnwise.models.arrays import Float32
 from turnwise.models.card import OWN_RERANKER, locate_model, model_name
 from turnwise.models.cores import multiplies_bytes
-from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, TOKENIZER, OnnxForward
+from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, OnnxForward
+from turnwise.models.encoder.stated import TOKENIZER
 from turnwise.models.errors import ModelError
 from turnwise.models.model_files import check_weights
 from turnwise.models.rerankers.cascade import CONFIG

@@ -18,7 +18,7 @@ from turnwise.models.encoder import eight_bits
 from turnwise.models.encoder.eight_bits_file import restore, store_in_8_bits
 from turnwise.models.encoder.eight_bits_graph import SCALES_FILE, Arrays
 from turnwise.models.encoder.export import export_graph
-from turnwise.models.encoder.onnx import TOKENIZER
+from turnwise.models.encoder.stated import TOKENIZER
 from turnwise.models.errors import ModelError
 from turnwise.models.files import replace_folder
 from turnwise.models.rerankers.cascade import CONFIG, Cascade

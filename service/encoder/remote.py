@@ -4,7 +4,6 @@ import logging
 import time
 from base64 import b64decode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +11,8 @@ import httpx
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.card import TOLERANCE, TOLERANCE_OF_8_BITS
-from turnwise.models.encoder.long_texts import SHARE_OF_END, keeps_ends
-from turnwise.models.encoder.stated import StatedEncoder
+from turnwise.models.card import CARD, TOLERANCE, TOLERANCE_OF_8_BITS
+from turnwise.models.encoder.stated import ReadText, StatedEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
 from turnwise.service.encoder.model import REMOTE, TextError
@@ -24,12 +22,9 @@ from turnwise.service.observe.tracing import span, trace_headers
 from turnwise.service.urls import show_url
 from turnwise.service.wire.embeddings import MOST_CHARACTERS
 
-_READ_CHARACTERS = 1000
-"""Characters that are sent of an utterance: some 256 word pieces, which most encoders read."""
 _CONNECT_SECONDS = 1.0
 _KEPT_SECONDS = 60.0
 """Seconds that an idle connection stays open: an encoder-only service keeps it for 75."""
-_CHARACTERS_A_TOKEN = 4
 _OF_A_TEXT = {400, 413, 422}
 """Statuses by which an endpoint rejects a text."""
 _RETRIED = {429, *range(500, 600)}
@@ -39,16 +34,6 @@ _log = logging.getLogger("turnwise.encoder")
 
 class _Wrong(EncoderUnavailable):
     """The endpoint answers, but it is not one of this model: no later try can succeed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A text as the model reads it; its length is an estimate of its tokens."""
-
-    text: str
-
-    def __len__(self) -> int:
-        return 1 + len(self.text) // _CHARACTERS_A_TOKEN
 
 
 class _Answer(NamedTuple):
@@ -63,9 +48,10 @@ class _Answer(NamedTuple):
 class RemoteEncoder(StatedEncoder):
     """Encodes texts by calls of an OpenAI-compatible endpoint `/v1/embeddings`.
 
-    It reads the card of a model's folder, and its heads; weights and torch are elsewhere. Texts are
-    sent with their prefixes. A call that fails to connect, or gets 429 or 5xx, is tried twice more
-    within its time. The endpoint must know the model by its name.
+    It reads the card of a model's folder, its tokenizer and its heads; weights and torch are
+    elsewhere. Texts are sent with their prefixes, long utterances without their middle. A call that
+    fails to connect, or gets 429 or 5xx, is tried twice more within its time. The endpoint must
+    know the model by its name.
     """
 
     device = REMOTE
@@ -83,7 +69,7 @@ class RemoteEncoder(StatedEncoder):
         pauses: Sequence[float] = (0.05, 0.2),
         start_pause: float = 1.0,
     ) -> None:
-        """Read the card and the heads; call nothing yet.
+        """Read the card, the tokenizer and the heads; call nothing yet.
 
         Args:
             model: A folder with a card, or a hub name.
@@ -95,10 +81,17 @@ class RemoteEncoder(StatedEncoder):
             start_pause: Seconds between the tries of `verify`.
 
         Raises:
-            ModelError: The card or the heads cannot be read, or the card has no facts of the
-                encoder.
+            ModelError: One of them cannot be read, or the card has no facts of the encoder.
         """
         super().__init__(model)
+        try:
+            if self._facts.max_tokens is None:
+                raise ValueError(f"{CARD} states no limit of tokens")  # noqa: TRY301
+            self.load_tokenizer(self._facts.max_tokens)
+        except Exception as error:  # the tokenizer's library raises plain exceptions
+            raise ModelError(
+                f"model '{model}': {error}; write the folder again with `turnwise card`"
+            ) from error
         self._url = url
         self._place = show_url(url)
         self._timeout = timeout
@@ -147,26 +140,18 @@ class RemoteEncoder(StatedEncoder):
                 "it has another model, pooling or limit of tokens"
             )
 
-    def tokenize(self, items: Sequence[RoleText]) -> list[_Read]:
-        """Return the texts as they are sent; utterances keep both ends, others the beginning."""
-        return [_Read(self.prefixed(_keep_ends(item))[:MOST_CHARACTERS]) for item in items]
+    def tokenize(self, items: Sequence[RoleText]) -> list[ReadText]:
+        """Return the texts as they are sent, with their word pieces."""
+        return self.read(items)
 
-    def knows_script(self, item: RoleText) -> bool:  # noqa: ARG002 - the vocabulary is elsewhere
-        """Return True: the process that encodes has the vocabulary."""
-        return True
-
-    def is_too_long(self, item: RoleText) -> bool:
-        """Return whether a text is longer than what is sent of an utterance."""
-        return len(item.text) > _READ_CHARACTERS
-
-    def forward(self, tokens: list[_Read]) -> Float32:
+    def forward(self, tokens: list[ReadText]) -> Float32:
         """Return the (n, d) unit rows of n ≥ 1 texts.
 
         Raises:
             EncoderUnavailable: The endpoint cannot be reached, or fails.
             TextError: The endpoint rejects a text.
         """
-        return self._embeddings([read.text for read in tokens]).vectors
+        return self._embeddings([read.text[:MOST_CHARACTERS] for read in tokens]).vectors
 
     def _embeddings(self, texts: list[str]) -> _Answer:
         body = {"model": self.name, "input": texts, "encoding_format": "base64"}
@@ -226,14 +211,6 @@ class RemoteEncoder(StatedEncoder):
             raise _Wrong(f"it returned {len(vectors)} vectors for {count} texts")
         unit: Float32 = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return _Answer(unit, has_fingerprint=fingerprint is not None)
-
-
-def _keep_ends(item: RoleText) -> RoleText:
-    """Return an utterance without the middle that the encoder would not read."""
-    if not keeps_ends(item) or len(item.text) <= _READ_CHARACTERS:
-        return item
-    end = round(_READ_CHARACTERS * SHARE_OF_END)
-    return item._replace(text=f"{item.text[: _READ_CHARACTERS - end]} {item.text[-end:]}")
 
 
 def _vector(embedding: str | list[float]) -> Float32:

@@ -6,8 +6,8 @@ from pydantic import ConfigDict, Field
 
 from turnwise.service.wire.fields import MAX_CANDIDATES, Count, Value
 
-MOST_CHARACTERS = 16_384
-"""Characters of a text: an encoder reads some hundred word pieces of it."""
+MOST_CHARACTERS = 65_536
+"""Characters of a text: more than the longest message, whose emoji may be written as words."""
 
 ReadText = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 

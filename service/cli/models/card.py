@@ -13,7 +13,7 @@ def card(
     model: Annotated[str, typer.Argument(help="A sentence-transformers folder or hub name.")],
     *,
     out: Annotated[
-        Path | None, typer.Option(help="A folder for the card and the heads.", show_default="MODEL")
+        Path | None, typer.Option(help="A folder for what a replica needs.", show_default="MODEL")
     ] = None,
     emoji: Annotated[
         bool,
@@ -23,7 +23,7 @@ def card(
     """Write the card and the graph (`model.onnx`) of a model into its folder.
 
     With both, a service runs the model on a CPU without torch. With --out the command writes only
-    the card and the heads, which is all that a replica with TURNWISE_ENCODER_URL needs.
+    the small files, which are all that a replica with TURNWISE_ENCODER_URL needs.
 
     With --emoji the folder gets `emoji.json`. The fingerprint of the model changes, so that a
     service encodes its pools again.
@@ -37,6 +37,7 @@ def card(
     from turnwise.models.encoder.emoji_words import EMOJI_FILE, EmojiWords
     from turnwise.models.encoder.example_space import EXAMPLES_FILE
     from turnwise.models.encoder.head_arrays import HEADS_FILE
+    from turnwise.models.encoder.stated import TOKENIZER
     from turnwise.models.encoder.torch import UtteranceEncoder
 
     folder = out or Path(model)
@@ -52,7 +53,7 @@ def card(
     facts = encoder.facts
     if out:
         out.mkdir(parents=True, exist_ok=True)
-        for name in (CARD, HEADS_FILE, EMOJI_FILE, EXAMPLES_FILE):
+        for name in (CARD, TOKENIZER, HEADS_FILE, EMOJI_FILE, EXAMPLES_FILE):
             if file := find_file(model, name):
                 shutil.copyfile(file, out / name)
     else:

@@ -16,11 +16,20 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.service.conftest import Examined
 from tests.support.messages import DIALOGUE, REPLIES, problem, scores, wrong
 from tests.support.relay import LOST, Relay, relaying
-from tests.support.service import Held, InNamespace, Launch, Live, serve, with_and_without_heads
+from tests.support.service import (
+    Held,
+    InNamespace,
+    Launch,
+    Live,
+    launching,
+    serve,
+    with_and_without_heads,
+)
 from tests.support.waiting import eventually
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.card import CARD
 from turnwise.models.encoder.head_arrays import HEADS_FILE
+from turnwise.models.encoder.stated import TOKENIZER
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError, TurnwiseError
 from turnwise.models.roles import EncoderKind, Role
@@ -67,7 +76,7 @@ def small(tmp_path: Path, tiny_encoder_folder: Folder, kind: EncoderKind) -> Pat
     folder = tmp_path / "small" / whole.name
     card(str(whole), out=folder)
     heads = {HEADS_FILE} if kind is EncoderKind.HEADS else set()
-    assert {file.name for file in folder.iterdir()} == {CARD, *heads}
+    assert {file.name for file in folder.iterdir()} == {CARD, TOKENIZER, *heads}
     return folder
 
 
@@ -152,6 +161,66 @@ def test_a_replica_serves_the_shipped_model_by_a_tier_on_any_processor(
         for session in ("first", "second"):
             turn = live.turn(session, "user", "Where is my parcel?")
             assert turn["candidates"][0]["text"] == "Your parcel left the depot this morning."
+
+
+STORY = "Well, this is a long story, and it has nothing to do with what I want. " * 450
+CHINESE = "我的订单在哪里"
+TEXTS = {
+    "short": "Where is my parcel?",
+    "long": f"Where is my parcel? {STORY[:31_000]}Can I change my address?",
+    "another script": CHINESE,
+    "emoji": "👍" * 20_000,
+}
+
+
+@pytest.fixture(scope="module")
+def own_and_remote(
+    shipped: Path, shipped_tiers: dict[str, Live], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Live, Live]]:
+    """A service that runs the shipped model, and one with the small files of it and a tier."""
+    small = tmp_path_factory.mktemp("small") / shipped.name
+    card(str(shipped), out=small)
+    remote = {"model": str(small), "encoder_url": shipped_tiers["any processor"].url}
+    with (
+        launching(data_dir=tmp_path_factory.mktemp("own")) as start_own,
+        launching(data_dir=tmp_path_factory.mktemp("remote")) as start_remote,
+    ):
+        yield start_own(model=str(shipped)), start_remote(**remote)
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_messages_have_the_same_answers_as_without_a_tier(
+    own_and_remote: tuple[Live, Live], text: str
+) -> None:
+    answers = []
+    for live in own_and_remote:
+        live.fill(pool="replies")
+        answer = live.turn("s", "user", text, pool="replies", commit=False)
+        numbers = [answer.pop("confidence"), *scores(answer).values()]
+        chosen = [candidate["id"] for candidate in answer["candidates"]]
+        notes = {name: answer.get(name) for name in ("truncated", "warnings", "abstained")}
+        answers.append((numbers, chosen, notes))
+    (own_numbers, *own), (remote_numbers, *remote) = answers
+    assert own == remote
+    assert own_numbers == pytest.approx(remote_numbers, abs=1e-4)
+
+
+def test_an_upload_has_the_same_warnings_as_without_a_tier(
+    own_and_remote: tuple[Live, Live],
+) -> None:
+    items = [
+        {"id": "long", "text": STORY[:2000]},
+        {"id": "asked", "text": "No", "examples": [STORY[:2000]]},
+        {"id": "zh", "text": CHINESE},
+        {"id": "short", "text": "a" * 1_500},
+    ]
+    warnings = []
+    for live in own_and_remote:
+        live.fill(pool="texts")
+        edited = live.ok(live.http.put("/pools/texts/candidates", json=items))
+        warnings.append(edited["warnings"])
+    assert len(warnings[0]) == 3
+    assert warnings[0] == warnings[1]
 
 
 @pytest.fixture
@@ -391,7 +460,7 @@ def test_the_endpoint_has_no_other_model(shared: Live) -> None:
     [
         ("input", [], []),
         ("input", ["a"] * 1001, []),
-        ("input", ["a", "a" * 20_000], [1]),
+        ("input", ["a", "a" * 70_000], [1]),
         ("input", [[1, 2]], [0]),
         ("dimensions", 8, []),
         ("encoding_format", "hex", []),

@@ -1,5 +1,6 @@
 """The encoder tier as a replica sees it, from the answers of an endpoint."""
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,10 +9,11 @@ import httpx
 import pytest
 
 from tests.support.relay import Relay, relaying
-from turnwise.models.card import read_card
+from turnwise.models.card import CARD, read_card
+from turnwise.models.encoder.stated import TOKENIZER
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.roles import EncoderKind, Role, RoleText
+from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.service.cli.models.card import card
 from turnwise.service.encoder.remote import RemoteEncoder
 from turnwise.service.errors import EncoderUnavailable
@@ -82,6 +84,41 @@ def test_a_replica_waits_for_an_endpoint_that_starts_later(
     assert len(endpoint.seen) == 10
     waited = [line for line in caplog.messages if line.startswith("waiting for the remote encoder")]
     assert len(waited) == 2
+
+
+LONG = "good morning " * 1500
+
+
+@pytest.mark.parametrize("text", [LONG, f"{LONG}good evening?", "a" * 32_000, "Hello"])
+@pytest.mark.parametrize("role", [Role.AFTER, Role.SECOND])
+def test_an_endpoint_that_keeps_beginnings_reads_what_the_whole_model_reads(
+    encoder: RemoteEncoder,
+    tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
+    text: str,
+    role: Role,
+) -> None:
+    item = RoleText(text, role, Relation.OTHER)
+    whole = tiny_encoder(EncoderKind.TRIPLE)
+    (sent,) = encoder.tokenize([item])
+    assert whole.tokenize([sent.text]) == whole.tokenize([item]) == [sent.pieces]
+    assert len(sent) == len(sent.pieces)
+    assert encoder.is_too_long(item) == whole.is_too_long(item)
+
+
+@pytest.mark.parametrize("file", [CARD, TOKENIZER])
+def test_a_folder_of_an_earlier_version_is_to_be_written_again(
+    encoder: RemoteEncoder,  # noqa: ARG001 - writes the folder
+    tmp_path: Path,
+    file: str,
+) -> None:
+    if file == CARD:
+        fields = json.loads((tmp_path / CARD).read_text())
+        del fields["encoder"]["max_tokens"]
+        (tmp_path / CARD).write_text(json.dumps(fields))
+    else:
+        (tmp_path / file).unlink()
+    with pytest.raises(ModelError, match=f"{file}.*write the folder again with `turnwise card`"):
+        RemoteEncoder(tmp_path, "http://127.0.0.1:9", Metrics(), key=None, timeout=1.0)
 
 
 def test_vectors_that_are_too_many_are_none(

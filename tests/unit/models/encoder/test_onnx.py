@@ -9,7 +9,8 @@ from safetensors.numpy import load_file, save_file
 
 from tests.unit.models.conftest import Folder
 from turnwise.models.card import CARD
-from turnwise.models.encoder.onnx import FILE, TOKENIZER, OnnxEncoder, has_graph
+from turnwise.models.encoder.onnx import FILE, OnnxEncoder, has_graph
+from turnwise.models.encoder.stated import TOKENIZER
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
@@ -17,11 +18,13 @@ from turnwise.service.cli.models.card import card
 
 WEIGHTS = "model.safetensors"
 PRECISIONS = {EncoderKind.TRIPLE: "float16", EncoderKind.HEADS: "float32"}
-ITEMS = [
-    RoleText(text, role, Relation.SAME)
-    for role in Role
-    for text in ("good evening", "a very long reply " * 20, "")
-]
+TEXTS = (
+    "good evening",
+    "a very long reply " * 20,
+    "an endless word " * 9 + "a" * 99 + "!" * 999,
+    "",
+)
+ITEMS = [RoleText(text, role, Relation.SAME) for role in Role for text in TEXTS]
 
 
 @pytest.fixture(scope="module")

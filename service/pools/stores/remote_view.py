@@ -174,18 +174,20 @@ class RemoteView:
         """Return a page in the order of the store, after as many reads as one request may make."""
         condition = where.condition if where else None
         count = limit + 1 if words is None else SCANNED
+        tests = [test for test in (where, words) if test]
         kept: list[Candidate] = []
+        last_read = after
         for _ in range(_READS):
-            read = await self.store.list_after(self.collection.name, after, count, condition)
+            read = await self.store.list_after(self.collection.name, last_read, count, condition)
             for candidate in read:
-                if len(kept) == limit:
-                    return Page(kept, after, None)
-                if all(test.accepts(candidate) for test in (where, words) if test):
+                if len(kept) == limit:  # the page is full, and this candidate begins the next one
+                    return Page(kept, last_read, None)
+                if all(test.accepts(candidate) for test in tests):
                     kept.append(candidate)
-                after = candidate.id
-            if len(read) < count:
+                last_read = candidate.id
+            if len(read) < count:  # the store has no more
                 return Page(kept, None, None)
-        return Page(kept, after, None)
+        return Page(kept, last_read, None)
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
         """Return the vectors (k, d) of k candidates, those that were not found from the store."""

@@ -22,7 +22,7 @@ from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.encoder.remote import RemoteEncoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import FollowedPools, PoolEncoder, RunningQueries
-from turnwise.service.pools.limits import PoolLimits
+from turnwise.service.pools.resources import PoolLimits
 from turnwise.service.pools.stores import CandidateStore, connect_store
 from turnwise.service.redis.connection import connect
 from turnwise.service.redis.private import running_or_started

@@ -2,8 +2,8 @@
 
 - `following` (`FollowedPools`): the pools of this replica, which follow Redis; `pool` (`Pool`): one
   of them; `view` (`PoolView`): one version of it, as a request searches it.
-- `opening`: makes pools; `names`: names and aliases; `growth`: the limit of a namespace; `awaited`:
-  the pools that readiness waits for.
+- `opening`: makes pools; `resources`: what they share; `names`: names and aliases; `growth`: the
+  limit of a namespace; `awaited`: the pools that readiness waits for.
 - `candidate`, `filter`, `encoding`: candidates, conditions on their metadata, their vectors.
 - `listing`: a page of the candidates, and the search for words in them.
 - `redis`: the log of a pool in Redis, the names of all pools, and aliases.

@@ -26,7 +26,9 @@ from turnwise.service.observe.metrics import Metrics, ReplicaPoolState
 from turnwise.service.pools.awaited import AwaitedPools
 from turnwise.service.pools.encoding import PoolEncoder
 from turnwise.service.pools.filling import Filling
-from turnwise.service.pools.limits import CheckGrowth, NamespaceLimit, PoolLimits
+from turnwise.service.pools.growth import NamespaceLimit
+from turnwise.service.pools.memory.free_memory import Memory
+from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.workers import Background, Work, Workers, log_errors
 from turnwise.service.pools.missing import MissingPools
 from turnwise.service.pools.names import PoolNames
@@ -35,6 +37,7 @@ from turnwise.service.pools.pool import Backend, Pool
 from turnwise.service.pools.redis.directory import Changes, Directory
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import PoolKey, PoolMoved, Revision, not_found
+from turnwise.service.pools.resources import PoolLimits, PoolResources
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import EncoderName
@@ -64,7 +67,7 @@ class FollowedPools:
         directory: The names of all pools in Redis.
         records: The pools in Redis.
         opener: Makes pools, and knows the encoders and the store that they can have.
-        workers: The threads of searches, filters and edits.
+        resources: What all pools share: threads, memory, files, limits.
         background: The tasks that read pools, fold their logs and build their indexes.
     """
 
@@ -106,7 +109,6 @@ class FollowedPools:
         self.missing = MissingPools(self.directory, metrics, names_file)
         self.records = backends["default"].records
         self.background = Background()
-        self.workers = Workers(search_threads, metrics)
         self._metrics = metrics
         self._awaited = AwaitedPools(refused_seconds)
         self._first: Collection[PoolKey] = ()
@@ -114,32 +116,29 @@ class FollowedPools:
         self._next_full_poll = 0.0
         self._noted_at = 0.0
         self._filling = Filling(fill_seconds)
-        self.opener = PoolOpener(
-            backends,
-            self.workers,
-            metrics,
+        workers = Workers(search_threads, metrics)
+        check_growth = None
+        if limits.namespace_bytes is not None:
+            check_growth = NamespaceLimit(
+                self.directory,
+                self.records,
+                self.in_memory,
+                workers,
+                metrics,
+                limit=limits.namespace_bytes,
+            ).check
+        self.resources = PoolResources(
+            workers=workers,
+            memory=Memory(),
+            files=IndexFiles(index_folder),
             limits=limits,
-            index_folder=index_folder,
-            store=store,
+            metrics=metrics,
             count_change=self.directory.count_change,
-            check_growth=self._make_growth_check(limits.namespace_bytes),
+            check_growth=check_growth,
         )
+        self.opener = PoolOpener(backends, self.resources, store)
         for state in get_args(ReplicaPoolState):
             metrics.pools.labels(state).set_function(partial(self._count_pools, state))
-
-    def _make_growth_check(self, limit: int | None) -> CheckGrowth | None:
-        """Return the check of a namespace's bytes; None without a limit."""
-        if limit is None:
-            return None
-        namespace_limit = NamespaceLimit(
-            self.directory,
-            self.records,
-            self.in_memory,
-            self.workers,
-            self._metrics,
-            limit=limit,
-        )
-        return namespace_limit.check
 
     async def start(self, first: Collection[PoolKey] = ()) -> None:
         """Begin to read the first pools, and those that requests have lately named anywhere.
@@ -166,7 +165,7 @@ class FollowedPools:
         await self.background.close()
         if self._awaited.are_known:
             await self._note_in_use()
-        self.workers.close()
+        self.resources.workers.close()
 
     @property
     def ready(self) -> bool:
@@ -255,7 +254,7 @@ class FollowedPools:
                 known.newest = revision
                 return known
         if revision.store_name != "local":
-            self.opener.files.remove(key)  # of a pool that was moved
+            self.resources.files.remove(key)  # of a pool that was moved
         before = self.names.obstacles.get(key)
         obstacle = self.opener.obstacle(revision)
         if known or (before and not obstacle):
@@ -363,7 +362,7 @@ class FollowedPools:
     def _forget_deleted(self, key: PoolKey, known: Mapping[PoolKey, Pool]) -> None:
         """Forget a pool that Redis does not list, unless it was created again meanwhile."""
         if self.in_memory.get(key) is known.get(key):
-            self.opener.files.remove(key)
+            self.resources.files.remove(key)
             self.forget(key)
 
     def _check_database(self, database_id: str) -> None:

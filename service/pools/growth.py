@@ -1,7 +1,6 @@
-"""How many candidates a pool may have, and how many bytes the pools of a namespace."""
+"""`NamespaceLimit`: how many bytes the pools of a namespace may have."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from turnwise.service.errors import NamespaceFull
 from turnwise.service.observe.metrics import Metrics
@@ -10,24 +9,6 @@ from turnwise.service.pools.pool import Pool
 from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import PoolKey
-
-CheckGrowth = Callable[[str, int], Awaitable[None]]
-"""Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by that much."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
-    """Limits of the pools in memory.
-
-    Attributes:
-        exact: Number of candidates up to which search is exact.
-        size: Greatest number of candidates in a pool.
-        namespace_bytes: Most bytes of the candidates of a namespace's pools; None for no limit.
-    """
-
-    exact: int
-    size: int
-    namespace_bytes: int | None = None
 
 
 class NamespaceLimit:

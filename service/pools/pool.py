@@ -2,17 +2,18 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import NamedTuple, get_args
 
 from turnwise.service.errors import NotEnoughMemory, PoolNotFound, StateUnavailable
-from turnwise.service.observe.metrics import Metrics, TurnOutcome
+from turnwise.service.observe.metrics import TurnOutcome
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder
 from turnwise.service.pools.memory.workers import Work
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import PoolKey, Revision
+from turnwise.service.pools.resources import PoolResources
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.view import CandidateBatch, PoolView
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
@@ -38,26 +39,25 @@ class Pool(ABC):
         self,
         key: PoolKey,
         backend: Backend,
-        metrics: Metrics,
         newest: Revision,
-        count_change: Callable[[], Awaitable[None]],
+        resources: PoolResources,
     ) -> None:
         """Follow a pool, without reading it yet.
 
         Args:
             key: The namespace and the name of the pool.
             backend: The encoder of its candidates, and the records of its pools.
-            metrics: Gets the size and the version.
             newest: The revision in Redis, as it was last seen there.
-            count_change: Called after each edit, so that other replicas see it.
+            resources: What it shares with the other pools of this replica.
         """
         self.key = key
         self.newest = newest
         self.encoder = backend.encoder
         self.records = backend.records
         self.encoder_name = newest.encoder_name
-        self._metrics = metrics
-        self._count_change = count_change
+        self._resources = resources
+        self._workers = resources.workers
+        self._metrics = resources.metrics
         self._lock = asyncio.Lock()
         self.state: PoolState = "loading"
         self.asked_at = monotonic()

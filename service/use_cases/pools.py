@@ -287,7 +287,7 @@ class Pools:
         self._followed.forget(key)
         if not (listed or deleted or was_missing):
             raise not_found(key)
-        self._opener.files.remove(key)
+        self._followed.resources.files.remove(key)
         await self._directory.count_change()
 
     async def _delete(self, key: PoolKey) -> str | None:
@@ -358,7 +358,7 @@ class Pools:
     async def _edit(
         self, namespace: str, name: str, edit: Callable[[Pool], Awaitable[_Result]]
     ) -> _Result:
-        with self._followed.workers.edits.admit():
+        with self._followed.resources.workers.edits.admit():
             while True:
                 pool = await self._followed.find(PoolKey(namespace, name), newest=True)
                 try:

@@ -252,7 +252,7 @@ async def put_candidates(
     progress. The last line holds the result or the problem.
     """
     await services.pools.info(namespace, name)  # fails before the body is read or the stream begins
-    memory = services.followed_pools.opener.memory
+    memory = services.followed_pools.resources.memory
     upload = await read_upload(request, query, services.settings, memory)
     edit = services.pools.add_examples if query.examples == "add" else services.pools.upsert
 

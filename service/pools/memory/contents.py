@@ -113,6 +113,11 @@ class Contents:
         all_bytes = self.base.candidate_bytes + self.overlay.candidate_bytes
         return all_bytes - count_bytes(dead, self.base.index.dimension)
 
+    def size_after(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> int:
+        """Return the number of candidates after an edit that removes ids that are here."""
+        added = sum(candidate.id not in self for candidate in candidates)
+        return len(self) + added - len(removed)
+
     def growth(self, candidates: Sequence[Candidate], removed: Sequence[str]) -> int:
         """Return by how many `candidate_bytes` an edit makes the pool larger."""
         ids = {*(candidate.id for candidate in candidates), *removed}
@@ -396,18 +401,20 @@ class Contents:
         Args:
             sizes: The sizes of the edits.
         """
-        new = Size.total(sizes)
-        later = Size.total(sizes[1:])
-        needed = self._copy_bytes(new) + new.candidates * _LOOKUPS + new.examples * _ENTRY
-        needed += self._copy_bytes(self.overlay.size)  # the next overlay
-        needed += later.vectors * self._vector_bytes  # later edits are joined
+        edits = Size.total(sizes)
+        joined = Size.total(sizes[1:])  # `after` joins all edits but the first
         base = self.base.size
+        added = edits
         if not base.candidates:  # the first edit becomes the base
             base = sizes[0]
-            new = later
-        unmerged = self.dead + self.overlay.size.vectors + 2 * new.vectors
+            added = joined
+        needed = self._copy_bytes(edits) + edits.candidates * _LOOKUPS + edits.examples * _ENTRY
+        needed += joined.vectors * self._vector_bytes
+        needed += self._copy_bytes(self.overlay.size)  # the next overlay has it as well
+        # Each new vector may replace one of the base, which then counts as dead.
+        unmerged = self.dead + self.overlay.size.vectors + 2 * added.vectors
         if self.base.is_exact and unmerged > _merge_limit(base.vectors):
-            needed += self._copy_bytes(base) + self._copy_bytes(new)
+            needed += self._copy_bytes(base) + self._copy_bytes(added)
         return needed
 
     def merge(

@@ -2,29 +2,27 @@
 
 import gc
 import math
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
 from turnwise.service.errors import PoolFull, PoolNotReady
-from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_unknown
-from turnwise.service.pools.limits import CheckGrowth, PoolLimits
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples, Size
-from turnwise.service.pools.memory.free_memory import Admission, Memory
-from turnwise.service.pools.memory.index_files import IndexFiles
+from turnwise.service.pools.memory.free_memory import Admission
 from turnwise.service.pools.memory.local_view import LocalView
 from turnwise.service.pools.memory.upkeep import build_index, fold, log_is_long, needs_index
-from turnwise.service.pools.memory.workers import Work, Workers
+from turnwise.service.pools.memory.workers import Work
 from turnwise.service.pools.pool import Backend, Pool, Revise
 from turnwise.service.pools.redis.replay import Replay
 from turnwise.service.pools.redis.values import NOWHERE, Entry, Log, PoolKey, Position, Revision
+from turnwise.service.pools.resources import PoolResources
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.new_collection import drop_unused, filled_collection
 from turnwise.service.pools.stores.rows import remove, write
@@ -35,12 +33,24 @@ from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
 class Plan(NamedTuple):
     """The candidates that an edit adds or replaces, and the ids that it removes."""
 
-    candidates: list[Candidate]
-    removed: list[str]
+    candidates: Sequence[Candidate]
+    removed: Sequence[str]
 
 
 MakePlan = Callable[[Contents], Plan]
 """Returns what an edit changes in the current contents."""
+
+
+class StagedEdit(NamedTuple):
+    """An edit whose chunks are in Redis, and the entry that commits them."""
+
+    edit: Edit
+    entry: Entry
+
+    def follows(self, plan: Plan) -> bool:
+        """Return whether the edit changes what a plan says."""
+        return Plan(self.edit.candidates, self.edit.removed) == plan
+
 
 _SMALL_CANDIDATE = Candidate("", "").memory
 _INDEX_RETRY_SECONDS = 600.0
@@ -65,29 +75,18 @@ class LocalPool(Pool):
         self,
         key: PoolKey,
         backend: Backend,
-        workers: Workers,
-        memory: Memory,
-        metrics: Metrics,
-        *,
         newest: Revision,
-        count_change: Callable[[], Awaitable[None]],
-        files: IndexFiles,
-        limits: PoolLimits,
-        check_growth: CheckGrowth | None,
+        resources: PoolResources,
     ) -> None:
-        super().__init__(key, backend, metrics, newest, count_change)
-        self.memory = memory
-        self.exact_limit = limits.exact
+        super().__init__(key, backend, newest, resources)
+        self.memory = resources.memory
+        self.exact_limit = resources.limits.exact
         """Number of candidates up to which search is exact."""
-        self._workers = workers
-        self._files = files
-        self._check_growth = check_growth
-        self._max_size = limits.size
         self._replay = Replay(
             key=key,
             records=self.records,
             encoder=self.encoder,
-            workers=workers,
+            workers=self._workers,
             admit=self._admit_read,
             on_encoding=self._begin_encoding,
             on_progress=self._report_reading,
@@ -188,7 +187,7 @@ class LocalPool(Pool):
         if log_is_long(self):
             yield "fold", partial(fold, self, self._workers)
         if needs_index(self):
-            yield "index", partial(build_index, self, self._workers, self._files)
+            yield "index", partial(build_index, self, self._workers, self._resources.files)
 
     async def upsert(
         self, candidates: Sequence[Candidate], progress: EncodingProgress | None = None
@@ -244,36 +243,43 @@ class LocalPool(Pool):
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def _edit(
-        self, plan: MakePlan, known: KnownVectors, progress: EncodingProgress | None = None
+        self, make_plan: MakePlan, known: KnownVectors, progress: EncodingProgress | None = None
     ) -> Edited:
-        """Apply a plan in one new version; call it again if another edit was committed first."""
-        staged: tuple[Edit, Entry] | None = None
+        """Make a plan and apply it in one new version.
+
+        Encoding takes long, so it runs without the lock, and its result is staged in Redis, where
+        no reader sees it. If another edit was committed meanwhile, the plan is made again.
+        """
         self._check_ready()  # an edit does not wait until the pool is read
-        # Encoding takes long, so it runs without the lock, and its result is staged in Redis, where
-        # no reader sees it. The plan is then called again under the lock: if it still gives the
-        # staged edit, that is committed; otherwise it is discarded, and a new one is staged.
-        with ExitStack() as admitted:
+        result = await self._commit_or_plan(make_plan)
+        while isinstance(result, Plan):
+            with self._admit_upload(result.candidates):
+                edit = await self._encode(result, known, progress)
+                staged = StagedEdit(edit, await self.records.stage(self.key, edit))
+                result = await self._commit_or_plan(make_plan, staged)
+                if isinstance(result, Plan):
+                    await self.records.discard(self.key, staged.entry.chunks)
+        return result
+
+    async def _commit_or_plan(
+        self, make_plan: MakePlan, staged: StagedEdit | None = None
+    ) -> Edited | Plan:
+        """Commit a staged edit that still follows the plan; otherwise return the plan to stage."""
+        async with self._lock:
             while True:
-                async with self._lock:
-                    await self._catch_up()
-                    planned = await self._workers.edit(lambda: self._make_plan(plan))
-                    if not any(planned):
-                        return Edited(self.position.version, 0, 0, len(self.contents))
-                    await self._check_bytes(planned)
-                    if staged and (staged[0].candidates, staged[0].removed) == planned:
-                        edit, entry = staged
-                        totals = await self._workers.edit(partial(self._count_totals, edit))
-                        outcome = await self.records.commit(self.key, self.position, entry, totals)
-                        if outcome == "ok":
-                            return await self._take_over_commit(edit, entry)
-                        if outcome == "conflict":
-                            continue
-                if staged:
-                    await self.records.discard(self.key, staged[1].chunks)
-                admitted.close()
-                admitted.enter_context(self._admit_upload(planned.candidates))
-                edit = await self._encode(planned, known, progress)
-                staged = edit, await self.records.stage(self.key, edit)
+                await self._catch_up()
+                plan = await self._workers.edit(partial(self._plan_within_limit, make_plan))
+                if not any(plan):
+                    return Edited(self.position.version, 0, 0, len(self.contents))
+                await self._check_bytes(plan)
+                if staged is None or not staged.follows(plan):
+                    return plan
+                totals = await self._workers.edit(partial(self._count_totals, staged.edit))
+                outcome = await self.records.commit(self.key, self.position, staged.entry, totals)
+                if outcome == "ok":
+                    return await self._take_over_commit(staged)
+                if outcome == "expired":
+                    return plan
 
     async def move_to(self, engine: CandidateStore) -> None:
         """Copy the candidates into a candidate store, and point the pool at the copy.
@@ -306,7 +312,7 @@ class LocalPool(Pool):
         except BaseException:
             await drop_unused(self.records, self.key, engine, filled.name)
             raise
-        await self._count_change()
+        await self._resources.count_change()
 
     async def replace_index(self, build: Callable[[Contents], Contents], needed: int) -> None:
         """Build another index of the same candidates, while edits and searches go on.
@@ -401,50 +407,52 @@ class LocalPool(Pool):
 
         return await self._workers.edit(work)
 
-    async def _take_over_commit(self, edit: Edit, entry: Entry) -> Edited:
+    async def _take_over_commit(self, committed: StagedEdit) -> Edited:
         """Apply an edit that was just committed, and let other replicas see it."""
         assert self.log  # it was just read
+        edit, entry = committed
         position = Position(self.position.incarnation, self.position.version + 1, entry.stamp)
         log = replace(self.log, position=position, stored=self.log.stored + entry.count)
         await self._take_over(log, [edit], from_empty=False)
-        await self._count_change()
+        await self._resources.count_change()
         return Edited(position.version, entry.count, 0, len(self.contents))
 
     def _count_totals(self, edit: Edit) -> tuple[int, int]:
         """Return the number and the bytes of the candidates after an edit."""
         contents = self.contents
-        new = sum(candidate.id not in contents for candidate in edit.candidates)
         growth = contents.growth(edit.candidates, edit.removed)
-        return len(contents) + new - len(edit.removed), contents.candidate_bytes + growth
+        size = contents.size_after(edit.candidates, edit.removed)
+        return size, contents.candidate_bytes + growth
 
-    def _make_plan(self, plan: MakePlan) -> Plan:
+    def _plan_within_limit(self, make_plan: MakePlan) -> Plan:
         """Return what an edit changes now.
 
         Raises:
             PoolFull: The edit would make the pool larger than its limit.
         """
         contents = self.contents
-        planned = plan(contents)
-        new = sum(candidate.id not in contents for candidate in planned.candidates)
-        size = len(contents) + new - len(planned.removed)
-        if new and size > self._max_size:
+        plan = make_plan(contents)
+        size = contents.size_after(*plan)
+        limit = self._resources.limits.size
+        if size > max(len(contents), limit):
             raise PoolFull(
                 f"pool '{self.key.name}' would have {size} candidates, more than the limit of "
-                f"{self._max_size}; nothing was changed"
+                f"{limit}; nothing was changed"
             )
-        return planned
+        return plan
 
-    async def _check_bytes(self, planned: Plan) -> None:
-        if self._check_growth:
-            growth = await self._workers.edit(partial(self.contents.growth, *planned))
-            await self._check_growth(self.key.namespace, growth)
+    async def _check_bytes(self, plan: Plan) -> None:
+        check_growth = self._resources.check_growth
+        if check_growth:
+            growth = await self._workers.edit(partial(self.contents.growth, *plan))
+            await check_growth(self.key.namespace, growth)
 
     async def _encode(
-        self, planned: Plan, known: KnownVectors, progress: EncodingProgress | None
+        self, plan: Plan, known: KnownVectors, progress: EncodingProgress | None
     ) -> Edit:
         """Return a planned edit with its vectors; those of texts in the pool are not encoded."""
         contents = self.contents
-        candidates = planned.candidates
+        candidates = plan.candidates
         texts = [candidate.text for candidate in candidates]
 
         def look_up() -> list[str]:
@@ -461,7 +469,7 @@ class LocalPool(Pool):
             example_vectors = await encode(said, known, progress, kind="examples")
             examples = await self._workers.edit(lambda: Examples.of(candidates, example_vectors))
         vectors = await encode(texts, known, progress)
-        return Edit(candidates, vectors, planned.removed, examples)
+        return Edit(candidates, vectors, plan.removed, examples)
 
     def _report_reading(self, progress: float) -> None:
         if self.state != "ready":

@@ -10,8 +10,6 @@ import math
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
-    Awaitable,
-    Callable,
     Iterable,
     Iterator,
     Mapping,
@@ -21,11 +19,10 @@ from dataclasses import replace
 from time import monotonic
 
 from turnwise.service.errors import Conflict, PoolNotReady
-from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_unknown
 from turnwise.service.pools.memory.flat import Float16
-from turnwise.service.pools.memory.workers import Work, Workers
+from turnwise.service.pools.memory.workers import Work
 from turnwise.service.pools.pool import Backend, Pool, Revise
 from turnwise.service.pools.redis.values import (
     Collection,
@@ -35,6 +32,7 @@ from turnwise.service.pools.redis.values import (
     StoredPool,
     not_found,
 )
+from turnwise.service.pools.resources import PoolResources
 from turnwise.service.pools.stores import CandidateStore, Stored
 from turnwise.service.pools.stores.facets import HAVING_GROUP
 from turnwise.service.pools.stores.new_collection import filled_collection
@@ -68,16 +66,12 @@ class RemotePool(Pool):
         self,
         key: PoolKey,
         backend: Backend,
-        store: CandidateStore,
-        workers: Workers,
-        metrics: Metrics,
-        *,
         newest: Revision,
-        count_change: Callable[[], Awaitable[None]],
+        resources: PoolResources,
+        store: CandidateStore,
     ) -> None:
-        super().__init__(key, backend, metrics, newest, count_change)
+        super().__init__(key, backend, newest, resources)
         self.store = store
-        self._workers = workers
         self._known: StoredPool | None = None
         self._sample: Sample | None = None
         self._examples: SampledExamples | None = None
@@ -269,7 +263,8 @@ class RemotePool(Pool):
         ):
             await self.store.drop(filled.name)
             raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
-        await self._count_change()  # so that other replicas read the pool again before the drop
+        await self._resources.count_change()
+        # Other replicas read the pool again before the old collection is dropped.
         await asyncio.sleep(LAG_SECONDS)
         await self.store.drop(read.collection.name)
 
@@ -291,7 +286,7 @@ class RemotePool(Pool):
         width, recall = await choose_width(self.store, name, queries, least)
         measured = replace(known.collection, width=width, recall=recall, measured=known.size)
         await self.records.note_recall(self.key, measured)
-        await self._count_change()
+        await self._resources.count_change()
         await self.refresh()
 
     @property
@@ -374,7 +369,7 @@ class RemotePool(Pool):
         version = await self.records.count_edit(self.key, known.collection.name, size)
         if version is None:
             raise PoolMoved(f"pool '{self.key.name}' was moved or replaced meanwhile; try again")
-        await self._count_change()
+        await self._resources.count_change()
         await self.refresh()
         return version, size
 

@@ -102,7 +102,7 @@ class Parts:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.memory = Memory()
-        self.opener = self
+        self.resources = self
         self.ready = self.healthy = True
         self.stalled = self.hung = False
         self.missing = SimpleNamespace(warning=None)

@@ -26,10 +26,10 @@ from turnwise.service.pools import (
     RunningQueries,
     following,
 )
-from turnwise.service.pools.limits import PoolLimits
 from turnwise.service.pools.memory import upkeep
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.records import PoolRecords
+from turnwise.service.pools.resources import PoolLimits
 from turnwise.service.redis.connection import connect
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest

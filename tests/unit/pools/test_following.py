@@ -216,7 +216,7 @@ async def test_a_pool_whose_newest_version_an_edit_has_read_is_not_behind(
     two = await start(ready=True)
     behind = partial(two.metric, "turnwise_pools", state="behind")
     with monkeypatch.context() as patched:
-        patched.setattr(two.followed.opener.memory, "admitted", admitted)
+        patched.setattr(two.followed.resources.memory, "admitted", admitted)
         await one.upsert("Two.")
         await until(lambda: behind() == 1)
     await two.upsert("Three.")

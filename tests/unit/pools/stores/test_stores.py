@@ -432,7 +432,9 @@ async def test_a_pool_moves_while_it_is_edited(
     await one.create()
     await one.upsert(*(f"Reply {n}." for n in range(30)))
     assert (await two.find()).store == "local"
-    lists = [replica.followed.opener.files.folder_of(PoolKey("n", "p")) for replica in (one, two)]
+    lists = [
+        replica.followed.resources.files.folder_of(PoolKey("n", "p")) for replica in (one, two)
+    ]
     for folder in lists:
         folder.mkdir(parents=True)
     held = two.view()

@@ -324,6 +324,7 @@ def _make_services(
     turns = use_cases.make_turns()
     ranking = use_cases.make_ranking()
     connections = (components.redis, components.redis_of_pools)
+    upload_checks = UploadChecks(components.encoder)
     engine = components.store
     return Services(
         settings=settings,
@@ -333,8 +334,8 @@ def _make_services(
         encoder=components.encoder,
         queues=components.queues,
         pools=components.pools,
-        candidates=Candidates(components.pools),
-        upload_checks=UploadChecks(components.encoder),
+        candidates=Candidates(components.pools, upload_checks),
+        upload_checks=upload_checks,
         turns=turns,
         chat=use_cases.make_chat(turns, fallback),
         sessions=use_cases.make_sessions(),

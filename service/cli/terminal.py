@@ -103,7 +103,8 @@ class Chat:
         for number, choice in enumerate(self._choices, start=1):
             reply = escape(choice.text)
             if choice.matched:
-                reply += f"\n[dim]matched: {escape(choice.matched.example)}[/dim]"
+                found = choice.matched.example or "a learned example"
+                reply += f"\n[dim]matched: {escape(found)}[/dim]"
             table.add_row(str(number), f"{choice.score:.3f}", reply)
         self._console.print(table)
 

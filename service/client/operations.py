@@ -106,6 +106,8 @@ class CandidateFields(TypedDict, total=False):
     text: str
     metadata: dict[str, Any]
     examples: Sequence[str]
+    add_examples: Sequence[str]
+    remove_examples: Sequence[str]
     group: str | None
     """None makes the candidate an answer of its own."""
     body: str | None

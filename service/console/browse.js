@@ -102,7 +102,7 @@ function row(pool, candidate) {
     id,
     group && `group ${group}`,
     counted(examples.length, "example"),
-    learned.length ? `${learned.length} learned` : "",
+    learned?.length ? `${learned.length} learned` : "",
   ];
   return h(
     "li",

@@ -42,7 +42,7 @@ export async function openCandidate(pool, id, done, example = "") {
   byId("candidate-examples").replaceChildren();
   byId("candidate-metadata").replaceChildren();
   byId("candidate-learned").replaceChildren(...(before?.learned ?? []).map(learned));
-  byId("learned-box").hidden = !before?.learned.length;
+  byId("learned-box").hidden = !before?.learned?.length;
   byId("candidate-delete").hidden = !before;
   byId("candidate-wrong").textContent = "";
   for (const text of before?.examples ?? []) addExample(text);
@@ -138,11 +138,9 @@ async function save() {
   const { pool, before } = opened;
   const fields = given();
   if (!before) return add(pool, fields);
-  const changed = Object.entries(fields).filter(
-    ([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name] ?? null),
-  );
   const where = path("pools", pool, "candidates", before.id);
-  if (changed.length) await call("PATCH", where, { body: Object.fromEntries(changed) });
+  const body = changes(before, fields);
+  const { warnings = [] } = Object.keys(body).length ? await call("PATCH", where, { body }) : {};
   for (const { dataset } of byId("candidate-learned").querySelectorAll("input:checked")) {
     const query = [
       ["candidate", before.id],
@@ -150,16 +148,30 @@ async function save() {
     ];
     await call("DELETE", path("pools", pool, "learned"), { query });
   }
-  announce("Candidate saved");
+  announce(["Candidate saved", ...warnings].join("; "));
   return true;
+}
+
+/** Examples are added and removed one by one: somebody else may add others at the same time. */
+function changes(before, { examples, ...fields }) {
+  const changed = Object.entries(fields).filter(
+    ([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name] ?? null),
+  );
+  const added = examples.filter((each) => !before.examples.includes(each));
+  const removed = before.examples.filter((each) => !examples.includes(each));
+  return {
+    ...Object.fromEntries(changed),
+    ...(added.length ? { add_examples: added } : {}),
+    ...(removed.length ? { remove_examples: removed } : {}),
+  };
 }
 
 async function add(pool, fields) {
   const id = byId("candidate-id").value.trim();
   await checkNew(pool, id, fields.text);
   const body = [id ? { ...fields, id } : fields];
-  await call("PUT", path("pools", pool, "candidates"), { body });
-  announce("Candidate added");
+  const { warnings } = await call("PUT", path("pools", pool, "candidates"), { body });
+  announce(["Candidate added", ...warnings].join("; "));
   return true;
 }
 

@@ -135,7 +135,12 @@ export function shareOf(score, scores) {
 
 /** The example that found a candidate. */
 export const matchOf = ({ example }) =>
-  h("small.matched.soft", {}, "matched ", h("q", { dir: "auto" }, example));
+  h(
+    "small.matched.soft",
+    {},
+    "matched ",
+    example ? h("q", { dir: "auto" }, example) : "a learned example",
+  );
 
 function mark() {
   for (const reply of list.querySelectorAll(".reply")) {

@@ -72,13 +72,14 @@ function column(run, place) {
 /** The newest utterance matched the example, so its cell has the part of the score from it. */
 function line({ id, text, score, contributions, matched }, said, most) {
   const cells = contributions.map((part, place) => {
-    const example = place === contributions.length - 1 ? matched?.example : undefined;
+    const byExample = matched && place === contributions.length - 1;
     const from = `${decimals(part)} from “${words(said[place])}”`;
+    const example = matched?.example ? `the example “${matched.example}”` : "a learned example";
     const cell = h(
-      example ? "td.cell.by-example" : "td.cell",
-      { title: example ? `${from}, with the example “${example}”` : from },
+      byExample ? "td.cell.by-example" : "td.cell",
+      { title: byExample ? `${from}, with ${example}` : from },
       decimals(part, 2),
-      example ? h("span.hidden-visually", {}, " with an example") : null,
+      byExample ? h("span.hidden-visually", {}, " with an example") : null,
     );
     heat(cell, part, most);
     return cell;

@@ -23,6 +23,8 @@ request_id: ContextVar[str] = ContextVar("request_id")
 """Id of the HTTP request in this context, for its log lines."""
 namespace: ContextVar[str] = ContextVar("namespace")
 """The namespace that this context works for: in log lines, and for its share of the encoder."""
+reads_learned: ContextVar[bool] = ContextVar("reads_learned", default=True)
+"""Whether the caller may read learned examples, which are words of users."""
 
 _QUEUED_LINES = 10_000
 _FLUSH_SECONDS = 1.0

@@ -27,24 +27,27 @@ class WordSearch:
 
     Attributes:
         wanted: The part, folded.
+        in_learned: Whether learned examples are searched, too.
     """
 
     wanted: str
+    in_learned: bool = True
 
     @classmethod
-    def of(cls, words: str | None) -> "WordSearch | None":
+    def of(cls, words: str | None, *, in_learned: bool = True) -> "WordSearch | None":
         """Return the search for some words; None for none."""
         folded = _fold((words or "").strip())
-        return cls(folded) if folded else None
+        return cls(folded, in_learned) if folded else None
 
     @property
     def source(self) -> str:
         """The part. Sources of filters begin with a bracket, so this one begins with another."""
-        return f"<{self.wanted}"
+        return f"<{self.in_learned}<{self.wanted}"
 
     def accepts(self, candidate: Candidate) -> bool:
         """Return whether the candidate contains the part."""
-        places = (candidate.text, candidate.id, *candidate.all_examples)
+        examples = candidate.all_examples if self.in_learned else candidate.examples
+        places = (candidate.text, candidate.id, *examples)
         return any(self.wanted in _fold(place) for place in places)
 
 

@@ -21,6 +21,7 @@ from turnwise.models.diversity import most_diverse
 from turnwise.models.fusion import Fusion
 from turnwise.models.rerankers.cascade import combined_scores, standardised
 from turnwise.service.errors import InvalidRequest
+from turnwise.service.observe.logs import reads_learned
 from turnwise.service.observe.metrics import CascadeOutcome
 from turnwise.service.pools import Hit, PoolView, warn_about_filter
 from turnwise.service.pools.slots import fill_slots, find_slots
@@ -335,7 +336,12 @@ def as_selected(
 
 def as_matched(hit: Hit) -> Matched | None:
     """Return the example that found a hit as a value of the wire."""
-    return Matched.model_construct(example=hit.match.text) if hit.match else None
+    if hit.match is None:
+        return None
+    if hit.match.text in hit.candidate.examples:
+        return Matched.model_construct(example=hit.match.text)
+    readable = hit.match.text if reads_learned.get() else None
+    return Matched.model_construct(example=readable, learned=True)
 
 
 def _list_hits(request: SelectionRequest, hits: Sequence[Hit]) -> ShortList:

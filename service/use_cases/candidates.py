@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 from turnwise.service.errors import CandidateNotFound, InvalidRequest
+from turnwise.service.observe.logs import reads_learned
 from turnwise.service.pools import Candidate, Filter, PoolView, warn_about_filter
 from turnwise.service.pools.candidate import find_excesses
 from turnwise.service.pools.listing import WordSearch
 from turnwise.service.use_cases.pools import Pools
+from turnwise.service.use_cases.upload_checks import UploadChecks
 from turnwise.service.wire.pools import (
+    MOST_EXAMPLES,
     CandidateChange,
     CandidatePage,
     CandidatesQuery,
@@ -22,8 +25,9 @@ from turnwise.service.wire.problems import FieldError
 class Candidates:
     """Lists, reads and changes the candidates of pools."""
 
-    def __init__(self, pools: Pools) -> None:
+    def __init__(self, pools: Pools, checks: UploadChecks) -> None:
         self._pools = pools
+        self._checks = checks
 
     async def list_candidates(
         self, namespace: str, pool: str, query: CandidatesQuery
@@ -36,7 +40,8 @@ class Candidates:
         """
         where = Filter.of(query.where)
         view = await self._pools.view(namespace, pool)
-        page = await view.list_page(query.cursor or "", query.limit, where, WordSearch.of(query.q))
+        words = WordSearch.of(query.q, in_learned=reads_learned.get())
+        page = await view.list_page(query.cursor or "", query.limit, where, words)
         warnings = await warn_about_filter(view, where)
         return CandidatePage.model_construct(
             candidates=[_describe(candidate) for candidate in page.candidates],
@@ -66,14 +71,16 @@ class Candidates:
 
         Raises:
             CandidateNotFound: The pool lacks the candidate.
-            InvalidRequest: The metadata or the body are too large.
+            InvalidRequest: The metadata or the body are too large, or the examples too many.
         """
         _check_excesses(change)
-        await find_candidate(await self._pools.view(namespace, pool), id, newest=True)
+        view = await self._pools.view(namespace, pool)
+        changed = _apply(change, await find_candidate(view, id, newest=True))
         edited = await self._pools.revise(
             namespace, pool, lambda before: _apply(change, before), [id]
         )
-        return replace(edited, unchanged=1 - edited.upserted)
+        warnings = await self._checks.warn([changed])
+        return replace(edited, unchanged=1 - edited.upserted, warnings=warnings)
 
 
 async def find_candidate(view: PoolView, id: str, *, newest: bool = False) -> Candidate:
@@ -104,7 +111,12 @@ def _check_excesses(change: CandidateChange) -> None:
 
 def _apply(change: CandidateChange, before: Candidate) -> Candidate:
     metadata = before.metadata if change.metadata is None else change.metadata
-    examples = before.examples if change.examples is None else dict.fromkeys(change.examples)
+    given = before.examples if change.examples is None else change.examples
+    kept = [each for each in given if each not in change.remove_examples]
+    examples = dict.fromkeys([*kept, *change.add_examples])
+    if len(examples) > MOST_EXAMPLES:
+        message = f"{len(examples)} examples are more than the limit of {MOST_EXAMPLES}"
+        raise InvalidRequest.field(message, "add_examples")
     changed = Candidate.of(
         change.text or before.text,
         before.id,
@@ -117,6 +129,9 @@ def _apply(change: CandidateChange, before: Candidate) -> Candidate:
 
 
 def _describe(candidate: Candidate) -> PoolCandidate:
+    learned = [
+        LearnedText.model_construct(text=each.text, at=each.at) for each in candidate.learned
+    ]
     return PoolCandidate.model_construct(
         id=candidate.id,
         text=candidate.text,
@@ -124,7 +139,5 @@ def _describe(candidate: Candidate) -> PoolCandidate:
         group=candidate.group,
         body=candidate.body,
         examples=list(candidate.examples),
-        learned=[
-            LearnedText.model_construct(text=each.text, at=each.at) for each in candidate.learned
-        ],
+        learned=learned if reads_learned.get() else None,
     )

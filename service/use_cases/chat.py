@@ -289,6 +289,7 @@ def _make_answer(request: ChatRequest, offered: TurnAnswer, texts: Sequence[str]
             confidence=offered.confidence,
             abstained=offered.abstained,
             reranked=offered.reranked,
+            truncated=offered.truncated,
             warnings=offered.warnings,
             pool=offered.pool,
             turn=offered.turn,

@@ -97,6 +97,9 @@ class ChatDetails(Value):
     warnings: Warnings = Field(default=[])
     reranked: bool = Field(default=False, exclude_if=lambda value: not value)
     """True if the model's own re-ranker ordered the first candidates; else left out."""
+    truncated: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True if the newest message is longer than what the model reads of it, its beginning and its
+    end; else left out."""
     pool: PoolVersion | None
     turn: int | None
     """Number of the newest turn of the session; null without a session."""

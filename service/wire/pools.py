@@ -95,6 +95,10 @@ class CandidateChange(Value):
     """Replaces all metadata."""
     examples: list[Text] | None = Field(default=None, max_length=MOST_EXAMPLES)
     """Replaces the examples that were uploaded, not those that feedback has added."""
+    add_examples: list[Text] = Field(default=[], max_length=MOST_EXAMPLES)
+    """Examples to add to those of the candidate, which others may change at the same time."""
+    remove_examples: list[Text] = Field(default=[], max_length=MOST_EXAMPLES)
+    """Examples to remove; those that the candidate lacks are ignored."""
     group: GroupName | None = None
     """The group; null makes the candidate an answer of its own."""
     body: CandidateBody | None = None
@@ -271,8 +275,11 @@ class PoolVersion(Value):
 class Matched(Value):
     """The example by which a search found a candidate."""
 
-    example: str
-    """The example of the candidate that is most similar to the newest utterance."""
+    example: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The example of the candidate that is most similar to the newest utterance. Left out if it was
+    learned and the caller lacks the scope `pools`."""
+    learned: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True if feedback added the example; else left out."""
 
 
 class Selected(Value):
@@ -320,8 +327,8 @@ class PoolCandidate(Value):
     """The longer text that is returned with it, and not encoded."""
     examples: list[str]
     """Utterances of another speaker after which it fits."""
-    learned: list[LearnedText]
-    """Examples that feedback added, oldest first."""
+    learned: list[LearnedText] | None
+    """Examples that feedback added, oldest first; null if the caller lacks the scope `pools`."""
 
 
 class CandidatesQuery(Value):
@@ -334,7 +341,8 @@ class CandidatesQuery(Value):
     where: Json[Where] | None = None
     """A filter, as JSON: only candidates whose metadata match it are listed."""
     q: str | None = Field(default=None, max_length=200)
-    """A part of the text, of an example or of the id. Upper and lower case are the same."""
+    """A part of the text, of an example or of the id. Upper and lower case are the same. Learned
+    examples are searched if the caller has the scope `pools`."""
 
 
 class CandidatePage(Value):

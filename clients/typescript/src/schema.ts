@@ -51,6 +51,12 @@ export interface components {
          */
         CandidateChange: {
             /**
+             * Add Examples
+             * @description Examples to add to those of the candidate, which others may change at the same time.
+             * @default []
+             */
+            add_examples?: string[];
+            /**
              * Body
              * @description The longer text that is returned with it; null removes it.
              */
@@ -72,6 +78,12 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             } | null;
+            /**
+             * Remove Examples
+             * @description Examples to remove; those that the candidate lacks are ignored.
+             * @default []
+             */
+            remove_examples?: string[];
             /** Text */
             text?: string | null;
         };
@@ -181,6 +193,13 @@ export interface components {
              * @default false
              */
             reranked?: boolean;
+            /**
+             * Truncated
+             * @description True if the newest message is longer than what the model reads of it, its beginning and its
+             *     end; else left out.
+             * @default false
+             */
+            truncated?: boolean;
             /**
              * Turn
              * @description Number of the newest turn of the session; null without a session.
@@ -614,9 +633,16 @@ export interface components {
         Matched: {
             /**
              * Example
-             * @description The example of the candidate that is most similar to the newest utterance.
+             * @description The example of the candidate that is most similar to the newest utterance. Left out if it was
+             *     learned and the caller lacks the scope `pools`.
              */
-            example: string;
+            example?: string | null;
+            /**
+             * Learned
+             * @description True if feedback added the example; else left out.
+             * @default false
+             */
+            learned?: boolean;
         };
         /**
          * ModelFacts
@@ -772,9 +798,9 @@ export interface components {
             id: string;
             /**
              * Learned
-             * @description Examples that feedback added, oldest first.
+             * @description Examples that feedback added, oldest first; null if the caller lacks the scope `pools`.
              */
-            learned: components["schemas"]["LearnedText"][];
+            learned: components["schemas"]["LearnedText"][] | null;
             /** Metadata */
             metadata: {
                 [key: string]: unknown;

@@ -9,7 +9,7 @@ from fastapi.security import HTTPBearer
 from turnwise.service.api.access.keys import authorize, identify
 from turnwise.service.api.services import EncoderServices, Services
 from turnwise.service.encoder.batcher import Priority
-from turnwise.service.observe.logs import namespace
+from turnwise.service.observe.logs import namespace, reads_learned
 from turnwise.service.wire.fields import Name, SessionId
 from turnwise.service.wire.keys import Scope
 
@@ -69,6 +69,7 @@ class Access(HTTPBearer):
         request.state.namespace = caller.namespace if asked is None else asked
         authorize(caller, self._scopes, request.state.namespace)
         namespace.set(request.state.namespace)
+        reads_learned.set(not caller.scopes.isdisjoint({"pools", "admin"}))
         services.admission.request(request.state.namespace)
         if self._encodes is not None:
             services.queues[0].check(self._encodes)

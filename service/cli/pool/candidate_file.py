@@ -9,6 +9,7 @@ from turnwise.models.errors import TurnwiseError
 from turnwise.service.client.operations import CandidateFields
 from turnwise.service.wire.pools import PoolCandidate
 
+_FIELDS = {"text", "group", "metadata", "examples", "body"}
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 
 
@@ -32,7 +33,7 @@ def write_candidate(candidate: PoolCandidate) -> str:
     lines += ["", "# What users say before this answer fits, one a line."]
     lines += _write_list("examples", candidate.examples)
     lines += ["", "# Learned from feedback. Delete a line to forget it."]
-    lines += _write_list("learned", [each.text for each in candidate.learned])
+    lines += _write_list("learned", [each.text for each in candidate.learned or []])
     lines += ["", "# Fields that filters use, as JSON."]
     lines.append(f"metadata = {_write_text(json.dumps(candidate.metadata, ensure_ascii=False))}")
     if candidate.body is not None:
@@ -58,9 +59,10 @@ def read_changes(text: str, before: PoolCandidate) -> Changes:
     learned = edited.pop("learned", [])
     if not isinstance(learned, list):
         raise TurnwiseError("'learned' must be a list")
-    if new := [each for each in learned if each not in {kept.text for kept in before.learned}]:
+    known = [each.text for each in before.learned or []]
+    if new := [each for each in learned if each not in known]:
         raise TurnwiseError(f"add {new[0]!r} to the examples; it was not learned")
-    forgotten = [each.text for each in before.learned if each.text not in learned]
+    forgotten = [each for each in known if each not in learned]
     return Changes(_compare(edited, before), forgotten)
 
 
@@ -68,9 +70,17 @@ def _compare(edited: dict[str, Any], before: PoolCandidate) -> CandidateFields:
     """Return the fields that differ; those that were deleted from the file are empty now."""
     given = {"text": "", "group": "", "body": "", "examples": []} | edited
     given |= {"group": given["group"] or None, "body": given["body"] or None}
-    if unknown := given.keys() - {*CandidateFields.__annotations__}:
+    if unknown := given.keys() - _FIELDS:
         raise TurnwiseError(f"a candidate has no field '{min(unknown)}'")
+    examples = given.pop("examples")
+    if not isinstance(examples, list):
+        raise TurnwiseError("'examples' must be a list")
     changed = {name: value for name, value in given.items() if value != getattr(before, name)}
+    # One by one: somebody else may add others while the editor is open.
+    if added := [each for each in examples if each not in before.examples]:
+        changed["add_examples"] = added
+    if removed := [each for each in before.examples if each not in examples]:
+        changed["remove_examples"] = removed
     return CandidateFields(**changed)  # type: ignore[typeddict-item] # the service checks values
 
 

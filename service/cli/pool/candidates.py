@@ -110,11 +110,13 @@ def edit(
         target = client.pool(pool)
         before = target.candidate(candidate)
         removed = remove_example or []
-        forgotten = [each.text for each in before.learned if each.text in removed]
-        _check_removed(removed, before)
-        if add_example or len(removed) > len(forgotten):
-            kept = [each for each in before.examples if each not in removed]
-            fields["examples"] = [*kept, *(add_example or [])]
+        learned = [each.text for each in before.learned or []]
+        forgotten = [each for each in learned if each in removed]
+        _check_removed(removed, [*before.examples, *learned])
+        if add_example:
+            fields["add_examples"] = add_example
+        if kept := [each for each in removed if each not in forgotten]:
+            fields["remove_examples"] = kept
         if changes := Changes(fields, forgotten):
             _apply(target, before, changes)
         else:
@@ -126,6 +128,8 @@ def _apply(pool: "Pool", before: "PoolCandidate", changes: "Changes") -> None:
     version = None
     if changes.fields:
         edited = pool.change(before.id, **changes.fields)
+        for warning in edited.warnings:
+            typer.echo(f"warning: {warning}", err=True)
         version = edited.version if edited.upserted else None
     for example in changes.forgotten:
         version = pool.unlearn(before.id, example).version
@@ -167,10 +171,9 @@ def _open_editor(file: Path) -> None:
         raise TurnwiseError(what) from None
 
 
-def _check_removed(removed: list[str], before: "PoolCandidate") -> None:
-    has = {*before.examples, *(each.text for each in before.learned)}
+def _check_removed(removed: list[str], known: list[str]) -> None:
     for example in removed:
-        if example not in has:
+        if example not in known:
             raise typer.BadParameter(
                 f"the candidate has no example '{example}'", param_hint="--remove-example"
             )

@@ -74,6 +74,14 @@ def test_only_texts_of_the_user_and_the_assistant_are_read(live: Live) -> None:
     assert answer["turnwise"] == complete(live, [("user", "Hello there")], n=8)["turnwise"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_answer_says_that_the_newest_message_was_truncated(live: Live, *, stream: bool) -> None:
+    response = post(live, [("user", "A long story. " * 2000)], stream=stream)
+    answer = events(response)[0] if stream else live.ok(response)
+    assert answer["turnwise"]["truncated"] is True
+    assert "truncated" not in complete(live, DIALOGUE)["turnwise"]
+
+
 def test_there_are_no_more_choices_than_candidates(live: Live) -> None:
     assert len(complete(live, DIALOGUE, n=100)["choices"]) < 1 + len(REPLIES)
     assert len(complete(live, DIALOGUE)["choices"]) == 1

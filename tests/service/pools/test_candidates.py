@@ -126,6 +126,25 @@ def test_null_removes_a_group_and_a_body(shop: Live) -> None:
     assert shop.get(OF_PAY) == CARD | {"group": None, "learned": []}
 
 
+def test_examples_are_added_and_removed_while_others_change_them(shop: Live) -> None:
+    change(shop, add_examples=["Coins?"])
+    change(shop, add_examples=["Cheque?", "Coins?"], remove_examples=["Cash?", "Gold?"])
+    assert shop.get(OF_PAY)["examples"] == ["Coins?", "Cheque?"]
+    many = [f"Question {number}?" for number in range(31)]
+    refused = shop.http.patch(OF_PAY, json={"add_examples": many})
+    assert wrong(refused) == [["body", "add_examples"]]
+    assert shop.get(OF_PAY)["examples"] == ["Coins?", "Cheque?"]
+
+
+def test_a_change_warns_of_texts_that_the_model_does_not_read_as_a_whole(shop: Live) -> None:
+    long = "word " * 399
+    changed = change(shop, text=long, add_examples=[long])
+    assert changed["warnings"] == [
+        "the model reads only the beginning of candidate 'pay'",
+        "the model reads only the beginning and the end of examples of candidate 'pay'",
+    ]
+
+
 def test_a_changed_text_is_searched_by_its_own_vector(shop: Live) -> None:
     def score() -> float:
         found = shop.post("/pools/shop/search", text="Can I pay?", top_k=4)["candidates"]
@@ -145,6 +164,7 @@ def test_a_changed_text_is_searched_by_its_own_vector(shop: Live) -> None:
         ({"text": " "}, ["text"]),
         ({"text": "x" * 2001}, ["text"]),
         ({"examples": ["x"] * 33}, ["examples"]),
+        ({"add_examples": [""]}, ["add_examples", 0]),
         ({"metadata": {"long": "y" * 20_000}}, ["metadata"]),
         ({"body": "z" * 20_000}, ["body"]),
         ({"id": "other"}, ["id"]),
@@ -184,15 +204,74 @@ def test_no_candidate_and_no_pool(shop: Live, method: str) -> None:
         assert problem(shop.http.request(method, path, json=body)) == (404, kind)
 
 
-def test_either_scope_may_list_and_one_may_change(launch: Launch) -> None:
-    keys = [api_key("reader", "select"), api_key("editor", "pools")]
+EDITOR = {"Authorization": "Bearer editor"}
+READER = {"Authorization": "Bearer reader"}
+
+
+@pytest.fixture
+def keyed(launch: Launch) -> Live:
+    """A service with the keys `reader`, `editor` and `both` of one namespace, and a pool `shop`."""
+    keys = [api_key("reader", "select"), api_key("editor", "pools"), api_key("both")]
     live = launch(api_keys=[key | {"name": "shop"} for key in keys])
-    editor = {"Authorization": "Bearer editor"}
-    reader = {"Authorization": "Bearer reader"}
-    live.ok(live.http.put("/pools/shop", json={}, headers=editor))
-    live.ok(live.http.put("/pools/shop/candidates", json=[CARD], headers=editor))
-    for headers in (editor, reader):
+    live.ok(live.http.put("/pools/shop", json={}, headers=EDITOR))
+    live.ok(live.http.put("/pools/shop/candidates", json=[CARD], headers=EDITOR))
+    return live
+
+
+def test_either_scope_may_list_and_one_may_change(keyed: Live) -> None:
+    for headers in (EDITOR, READER):
         for path in ("/pools/shop/candidates", OF_PAY):
-            assert live.http.get(path, headers=headers).status_code == 200
-    assert live.http.patch(OF_PAY, json={}, headers=reader).status_code == 403
-    assert live.http.patch(OF_PAY, json={}, headers=editor).status_code == 200
+            assert keyed.http.get(path, headers=headers).status_code == 200
+    assert keyed.http.patch(OF_PAY, json={}, headers=READER).status_code == 403
+    assert keyed.http.patch(OF_PAY, json={}, headers=EDITOR).status_code == 200
+
+
+PRIVATE = "Does my card 4111 work?"
+RESPONSES = {
+    "turn": ("/sessions/s/turn", {"speaker": "user", "text": PRIVATE, "pool": "shop"}),
+    "rank": ("/rank", {"context": [{"speaker": "user", "text": PRIVATE}], "pool": "shop"}),
+    "search": ("/pools/shop/search", {"text": PRIVATE}),
+    "chat": (
+        "/v1/chat/completions",
+        {"model": "shop", "messages": [{"role": "user", "content": PRIVATE}]},
+    ),
+}
+
+
+@pytest.fixture
+def taught(keyed: Live) -> Live:
+    """Where candidate `pay` has learned a message of a user."""
+    both = {"Authorization": "Bearer both"}
+    said = {"speaker": "user", "text": PRIVATE, "pool": "shop"}
+    keyed.ok(keyed.http.post("/sessions/first/turn", json=said, headers=both))
+    chosen = {"candidate": "pay", "event": "chosen", "learn": True}
+    where = "/sessions/first/turns/1/feedback"
+    assert keyed.ok(keyed.http.post(where, json=chosen, headers=both))["learned"]
+    return keyed
+
+
+def test_only_the_scope_of_pools_lists_what_candidates_have_learned(taught: Live) -> None:
+    def listed(headers: dict[str, str], **query: str) -> list[dict[str, Any]]:
+        answer = taught.http.get("/pools/shop/candidates", params=query, headers=headers)
+        candidates: list[dict[str, Any]] = taught.ok(answer)["candidates"]
+        return candidates
+
+    assert listed(EDITOR)[0]["learned"][0]["text"] == PRIVATE
+    assert listed(READER) == [CARD | {"group": None, "learned": None}]
+    assert taught.ok(taught.http.get(OF_PAY, headers=READER))["learned"] is None
+    assert len(listed(EDITOR, q="4111")) == 1
+    assert listed(READER, q="4111") == []
+
+
+@pytest.mark.parametrize(("path", "body"), RESPONSES.values(), ids=RESPONSES)
+def test_only_the_scope_of_pools_sees_which_learned_example_matched(
+    taught: Live, path: str, body: dict[str, Any]
+) -> None:
+    readers, boths = (
+        taught.http.post(path, json=body, headers={"Authorization": f"Bearer {key}"})
+        for key in ("reader", "both")
+    )
+    assert '"matched":{"learned":true}' in readers.text
+    assert PRIVATE not in readers.text
+    matched = {"example": PRIVATE, "learned": True}
+    assert f'"matched":{json.dumps(matched, separators=(",", ":"))}' in boths.text

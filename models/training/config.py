@@ -27,7 +27,7 @@ from turnwise.models.errors import ConfigError, message_of
 from turnwise.models.rerankers.ioi.network import Shape
 from turnwise.models.roles import EncoderKind, becomes
 from turnwise.models.scores import Aggregation
-from turnwise.models.training.windows import TripleTargets
+from turnwise.models.training.windows import Positives, TripleTargets
 
 TrainingPrecision = Literal["float32", "bfloat16"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -161,6 +161,10 @@ class Objectives(Section):
     """Curved targets of C3L, as the released trainer or as the printed equation scales them."""
     directional: bool = True
     """Whether pairs in the wrong order are negatives of CCL."""
+    random: bool = True
+    """Whether pairs with a random utterance are negatives of CCL (without them an ablation)."""
+    c3l_positives: Positives = "triples"
+    """With `pairs`, C3L has CCL's true pairs and its own negatives (an ablation of the paper)."""
     directional_triples: bool = False
     """Whether triples in the wrong order are negatives of C3L (an ablation of the paper)."""
     same_dialogue: bool = True
@@ -382,6 +386,8 @@ class IoIConfig(RunConfig):
     def _check_consistent(self) -> Self:
         if len(set(self.network.matrices)) < len(self.network.matrices):
             raise ValueError("network.matrices: has the same number twice")
+        if len(set(self.network.compressed)) < len(self.network.compressed):
+            raise ValueError("network.compressed: has the same representation twice")
         if self.batch % 2:
             raise ValueError("batch: must be even, a true and a wrong response to each context")
         return self

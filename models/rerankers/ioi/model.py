@@ -80,8 +80,9 @@ class IoI:
     def fingerprint(self) -> str:
         """Digest of network and vocabulary; equal if scores are equal."""
         sizes = self.network.sizes
-        # This order of names is part of every fingerprint that a service ever stored.
-        names = ("vocabulary", *Shape.model_fields)
+        # This order of names is part of every fingerprint that a service ever stored. `compressed`
+        # came later; networks that differ in it also differ in their weights.
+        names = ("vocabulary", *(name for name in Shape.model_fields if name != "compressed"))
         described = ", ".join(f"{name}={getattr(sizes, name)!r}" for name in names)
         seed = f"(Sizes({described}), {self.vocabulary.words!r})"
         return digest(seed, self.network.state_dict())

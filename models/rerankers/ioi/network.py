@@ -26,6 +26,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from turnwise.models.rerankers.ioi.vocabulary import PADDING
 
 Objective = Literal["local", "global"]
+Representation = Literal["given", "self", "cross", "product"]
+"""A text in a block: as given, after self- and after cross-attention, and given times cross."""
 
 FILTERS = (32, 16)
 """Output channels of the two convolutions."""
@@ -48,6 +50,10 @@ class Shape(BaseModel):
     """Last utterances of a context that count."""
     matrices: tuple[Literal[1, 2, 3], ...] = Field(default=(1, 2, 3), min_length=1)
     """Similarity matrices of a block: of the given, the self-attended, the crossed texts."""
+    compressed: tuple[Representation, ...] = Field(
+        default=("given", "self", "cross", "product"), min_length=1
+    )
+    """Representations of a text that a block compresses for the next one (eq. 10)."""
     dropout: float = Field(default=0.2, ge=0.0, lt=1.0)
     """Share of values that training sets to zero."""
     objective: Objective = "local"
@@ -93,20 +99,28 @@ class Attention(nn.Module):
 class Compression(nn.Module):
     """Compresses a block's outcome, with a residual and a direct connection from the embeddings."""
 
-    def __init__(self, dimension: int, dropout: float) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.compress = nn.Linear(4 * dimension, dimension)
-        self.norm = nn.LayerNorm(dimension)
-        self.dropout = nn.Dropout(dropout)
+        self.compressed = sizes.compressed
+        self.compress = nn.Linear(len(sizes.compressed) * sizes.dimension, sizes.dimension)
+        self.norm = nn.LayerNorm(sizes.dimension)
+        self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(
         self, given: Tensor, to_itself: Tensor, crossed: Tensor, initial: Tensor | None
     ) -> Tensor:
         """Return (P, n, d): `norm(given + relu(W [given; self; cross; given ⊙ cross]) + initial)`.
 
-        `initial` is the first block's `given`; in that block it is None.
+        `initial` is the first block's `given`; in that block it is None. W reads only the
+        representations that the sizes name.
         """
-        features = torch.cat([given, to_itself, crossed, given * crossed], dim=-1)
+        all_four = {
+            "given": given,
+            "self": to_itself,
+            "cross": crossed,
+            "product": given * crossed,
+        }
+        features = torch.cat([all_four[name] for name in self.compressed], dim=-1)
         outcome = given + self.dropout(functional.relu(self.compress(features)))
         normed: Tensor = self.norm(outcome if initial is None else outcome + initial)
         return normed
@@ -182,11 +196,11 @@ def zero_padded(matrices: Tensor, side: int) -> Tensor:
 class Side(nn.Module):
     """The weights of a block for one of the two texts; the last block compresses nothing."""
 
-    def __init__(self, dimension: int, dropout: float, *, last: bool) -> None:
+    def __init__(self, sizes: Sizes, *, last: bool) -> None:
         super().__init__()
-        self.to_itself = Attention(dimension, dropout)
-        self.crossed = Attention(dimension, dropout)
-        self.compression = None if last else Compression(dimension, dropout)
+        self.to_itself = Attention(sizes.dimension, sizes.dropout)
+        self.crossed = Attention(sizes.dimension, sizes.dropout)
+        self.compression = None if last else Compression(sizes)
 
 
 class Block(nn.Module):
@@ -194,8 +208,8 @@ class Block(nn.Module):
 
     def __init__(self, sizes: Sizes, *, last: bool) -> None:
         super().__init__()
-        self.utterance = Side(sizes.dimension, sizes.dropout, last=last)
-        self.response = Side(sizes.dimension, sizes.dropout, last=last)
+        self.utterance = Side(sizes, last=last)
+        self.response = Side(sizes, last=last)
         matrices = len(sizes.matrices)
         self.matching = Matching(matrices, sizes.words, sizes.dimension, sizes.dropout)
         self.reader = nn.GRU(sizes.dimension, sizes.dimension, batch_first=True)

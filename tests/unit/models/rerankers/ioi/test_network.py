@@ -1,7 +1,7 @@
 """Each formula of the network against a transcription into loops in float64."""
 
 import math
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -80,9 +80,11 @@ def compress(
     initial: Float64 | None,
     w: dict[str, Float64],
     name: str,
+    compressed: tuple[str, ...],
 ) -> Float64:
     given, to_itself, crossed = reps
-    features = np.concatenate([given, to_itself, crossed, given * crossed], axis=-1)
+    of = {"given": given, "self": to_itself, "cross": crossed, "product": given * crossed}
+    features = np.concatenate([of[each] for each in compressed], axis=-1)
     outcome = given + relu(linear(features, w, f"{name}compress"))
     return layer_norm(outcome if initial is None else outcome + initial, w, f"{name}norm")
 
@@ -144,8 +146,11 @@ def naive_logits(
             vectors[place].append(matching_vector(matrices, w, f"{name}matching.", sizes.words))
             if place + 1 < sizes.blocks:
                 start = (u0, r0) if place else (None, None)
-                u = compress((u, u_self, u_cross), start[0], w, f"{name}utterance.compression.")
-                r = compress((r, r_self, r_cross), start[1], w, f"{name}response.compression.")
+                kept = sizes.compressed
+                of_u = (u, u_self, u_cross)
+                of_r = (r, r_self, r_cross)
+                u = compress(of_u, start[0], w, f"{name}utterance.compression.", kept)
+                r = compress(of_r, start[1], w, f"{name}response.compression.", kept)
     read = [gru(of_block, w, f"blocks.{k}.reader.") for k, of_block in enumerate(vectors)]
     scores = [linear(hidden, w, f"blocks.{k}.scorer") for k, hidden in enumerate(read)]
     return np.concatenate(scores)
@@ -171,10 +176,19 @@ CONTEXT = [[3, 7, 9, 4, 4], [11], [30, 2, 5]]
 RESPONSE = [8, 3, 39, 6]
 
 
-@pytest.mark.parametrize("matrices", [(1, 2, 3), (2,), (1, 3)])
-def test_the_network_is_its_formulas(matrices: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "part",
+    [
+        {},
+        {"matrices": (2,)},
+        {"matrices": (1, 3)},
+        {"compressed": ("product", "self")},
+        {"compressed": ("given", "cross")},
+    ],
+)
+def test_the_network_is_its_formulas(part: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    sizes = Sizes(vocabulary=40, dimension=6, blocks=3, words=20, turns=4, matrices=matrices)
+    sizes = Sizes(vocabulary=40, dimension=6, blocks=3, words=20, turns=4, **part)
     network = shaken(InteractionNetwork(sizes))
     wanted = naive_logits(network, CONTEXT, RESPONSE)
     assert np.ptp(wanted) > 1e-3

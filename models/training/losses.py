@@ -136,7 +136,7 @@ def _by_heads(heads: RoleHeads, read: Tensor, role: Role, relations: Sequence[Re
     return computed.view_as(read)
 
 
-def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
+def curved_loss(vectors: Vectors, *examples: Examples) -> Tensor:
     """Return the mean squared error of the cosines against their targets; 0 without examples.
 
     With pairs it is CCL's objective, (cos(b_i, a_k) - score)²; with triples it is C3L's,
@@ -145,17 +145,21 @@ def curved_loss(vectors: Vectors, examples: Examples) -> Tensor:
 
     Args:
         vectors: The step's vectors.
-        examples: Pairs (`windows.pair_examples`) or triples (`windows.triple_examples`).
+        examples: Pairs (`windows.pair_examples`), triples (`windows.triple_examples`), or both.
     """
+    errors = torch.cat([_curved_errors(vectors, each) for each in examples])
+    return errors.square().sum() / max(len(errors), 1)
+
+
+def _curved_errors(vectors: Vectors, examples: Examples) -> Tensor:
+    """Return the cosines (N,) of pairs or of triples less their targets."""
     device = vectors.after.device
-    score = examples.score.to(device)
     after = vectors.after.flatten(0, 1)[examples.after.to(device)]
     mixture = vectors.second.flatten(0, 1)[examples.second.to(device)]
     if not torch.equal(examples.first, examples.second):
         first = vectors.first.flatten(0, 1)[examples.first.to(device)]
         mixture = functional.normalize(first + mixture, dim=-1, eps=MIXTURE_EPSILON)
-    cosine = (mixture * after).sum(-1)
-    return functional.mse_loss(cosine, score, reduction="sum") / max(len(score), 1)
+    return (mixture * after).sum(-1) - examples.score.to(device)
 
 
 def running_queries(vectors: Vectors, last_rows: int | None, *, paired: bool) -> Tensor:

@@ -35,6 +35,8 @@ Bool = NDArray[np.bool_]
 
 TripleTargets = Literal["released", "printed"]
 """The two forms of C3L's targets."""
+Positives = Literal["triples", "pairs"]
+"""True triples, or CCL's true pairs."""
 PASSED_OVER = 8
 """Most of the texts that people passed over for a target that the loss takes."""
 
@@ -220,6 +222,16 @@ class Examples:
         score = torch.tensor([row[3] for row in rows], dtype=torch.float32)
         return cls(first, second, after, score)
 
+    def only(self, chosen: Tensor) -> Self:
+        """Return the examples of a bool mask (N,)."""
+        return replace(
+            self,
+            first=self.first[chosen],
+            second=self.second[chosen],
+            after=self.after[chosen],
+            score=self.score[chosen],
+        )
+
 
 def pair_score(distance: int, window: int) -> float:
     """Return CCL's target cosine (CCL eq. 1): (l - i) / l at distance i in a window of l."""
@@ -246,7 +258,13 @@ def triple_score(
 
 
 def pair_examples(
-    batch: WindowBatch, window: int, rng: np.random.Generator, *, directional: bool, curved: bool
+    batch: WindowBatch,
+    window: int,
+    rng: np.random.Generator,
+    *,
+    directional: bool,
+    curved: bool,
+    random: bool = True,
 ) -> Examples:
     """Form CCL's examples (CCL eq. 1, eq. 5): a cosine for each distance within a window.
 
@@ -260,6 +278,7 @@ def pair_examples(
         rng: Draws the random negatives.
         directional: Whether the turns after a target count as negatives.
         curved: Whether scores fall with distance; otherwise positives score 1 (ablation).
+        random: Whether there are random negatives (without them an ablation).
     """
     rows: list[tuple[int, int, int, float]] = []
     width = batch.spoken.shape[1]
@@ -271,7 +290,7 @@ def pair_examples(
             before = start + earlier
             score = pair_score(turn - earlier, window) if curved else 1.0
             rows.append((before, before, after, score))
-            if not draw.has_other_dialogues:
+            if not (random and draw.has_other_dialogues):
                 continue
             if rng.random() < 0.5:
                 rows.append((before, before, draw.target(row), 0.0))

@@ -58,6 +58,7 @@ from turnwise.models.training.similar import SimilarUtterances
 from turnwise.models.training.trainer import warm_up_and_decay
 from turnwise.models.training.validation import encoder_validator
 from turnwise.models.training.windows import (
+    Examples,
     Window,
     WindowBatch,
     collate,
@@ -247,19 +248,17 @@ class EncoderLearner(nn.Module):
         weigh = self.config.objectives
         if weigh.ccl:
             examples = pair_examples(
-                batch, weigh.window, rng, directional=weigh.directional, curved=weigh.curved
-            )
-            yield "ccl", weigh.ccl * losses.curved_loss(vectors, examples)
-        if weigh.c3l:
-            examples = triple_examples(
                 batch,
                 weigh.window,
                 rng,
-                directional=weigh.directional_triples,
+                directional=weigh.directional,
                 curved=weigh.curved,
-                targets=weigh.triple_targets,
+                random=weigh.random,
             )
-            yield "c3l", weigh.c3l * losses.curved_loss(vectors, examples)
+            yield "ccl", weigh.ccl * losses.curved_loss(vectors, examples)
+        if weigh.c3l:
+            of_c3l = self._c3l_examples(batch, rng)
+            yield "c3l", weigh.c3l * losses.curved_loss(vectors, *of_c3l)
         if weigh.running_query:
             yield from self._running_query(vectors)
         if weigh.reach:
@@ -267,6 +266,23 @@ class EncoderLearner(nn.Module):
             yield "reach", weigh.reach * loss
         if weigh.order:
             yield "order", weigh.order * losses.order_loss(vectors, weigh.window)
+
+    def _c3l_examples(self, batch: WindowBatch, rng: np.random.Generator) -> list[Examples]:
+        weigh = self.config.objectives
+        triples = triple_examples(
+            batch,
+            weigh.window,
+            rng,
+            directional=weigh.directional_triples,
+            curved=weigh.curved,
+            targets=weigh.triple_targets,
+        )
+        if weigh.c3l_positives == "triples":
+            return [triples]
+        pairs = pair_examples(
+            batch, weigh.window, rng, directional=False, curved=weigh.curved, random=False
+        )
+        return [pairs, triples.only(triples.score == 0)]
 
     def _running_query(self, vectors: losses.Vectors) -> Iterator[tuple[str, Tensor]]:
         weigh = self.config.objectives

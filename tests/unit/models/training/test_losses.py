@@ -76,6 +76,18 @@ def test_curved_loss_is_the_mean_over_single_examples(
     assert losses.curved_loss(vectors, examples).item() == pytest.approx(np.mean(errors), rel=1e-5)
 
 
+def test_pairs_and_triples_have_one_mean(batch: WindowBatch) -> None:
+    vectors = vectors_of(batch)
+    rng = np.random.default_rng(1)
+    pairs = pair_examples(batch, WINDOW, rng, directional=False, curved=True, random=False)
+    triples = triple_examples(batch, WINDOW, rng, directional=False, curved=True)
+    negatives = triples.only(triples.score == 0)
+    parts = [losses.curved_loss(vectors, each) * len(each.score) for each in (pairs, negatives)]
+    count = len(pairs.score) + len(negatives.score)
+    both = losses.curved_loss(vectors, pairs, negatives).item()
+    assert both == pytest.approx(sum(parts).item() / count, rel=1e-5)
+
+
 @pytest.mark.parametrize("last_rows", [None, 1, 2, 3])
 def test_queries_are_the_running_queries_of_inference(
     batch: WindowBatch, last_rows: int | None

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.unit.models.training.conftest import both_sides, dialogue
 from turnwise.models.data import Dialogue, Preferred, Utterance
@@ -215,6 +216,13 @@ def test_one_dialogue_alone_gives_no_random_negatives(make: Callable[..., object
         examples = make(alone, WIDTH, rng(), directional=False, curved=True)
         assert len(examples.score)
         assert (examples.score > 0).all()
+
+
+def test_without_random_negatives_only_the_wrong_order_scores_zero(batch: WindowBatch) -> None:
+    examples = pair_examples(batch, WIDTH, rng(), directional=True, curved=True, random=False)
+    turns = batch.spoken.shape[1]
+    assert torch.equal(examples.second // turns, examples.after // turns)
+    assert torch.equal(examples.score == 0, examples.second > examples.after)
 
 
 def test_hard_positives_all_score_one(batch: WindowBatch) -> None:

@@ -72,6 +72,9 @@ LAYOUTS = {
     "distances": Layout(
         "All distances", "cosine", "d=", "utterances from the first to the second", "cosine"
     ),
+    "additivity": Layout(
+        "All distances", "cosine", "d=", "utterances between both of a pair", "cosine"
+    ),
     "pairs": Layout("All pairs", "both", "", "kind", "share of pairs (higher is better)"),
     "journal": Layout("All choices", "p@1", "turns=", TURNS, "P@1 (higher is better)"),
     "similarity": Layout("All pairs", "spearman", "turns=", TURNS, "Spearman (higher is better)"),

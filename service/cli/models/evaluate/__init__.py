@@ -85,6 +85,21 @@ def measure_distances(
     task.measure(data, compared, reach=reach, out=out, limit=limit)
 
 
+@evaluate.command("additivity", cls=ManyValues)
+def measure_additivity(
+    *,
+    data: Data,
+    model: Models = None,
+    out: Out = None,
+    precision: Arithmetic = "float32",
+    limit: Limit = None,
+) -> None:
+    """Compare mixtures of two utterances with their parts: which is nearer to what comes next?"""
+    from turnwise.service.cli.models.evaluate import additivity as task
+
+    task.measure(data, Compared(model, "", precision), out=out, limit=limit)
+
+
 @evaluate.command("short-term", cls=ManyValues)
 def measure_short_term(
     *,

@@ -61,9 +61,10 @@ def evaluate(tmp_path: Path) -> Callable[..., Written]:
     """Runs a task on a file, without a base if none is named; each run has a folder of its own."""
     runs = iter(range(99))
 
-    def run(task: str, *args: object, base: object = "") -> Written:
+    def run(task: str, *args: object, base: object | None = "") -> Written:
         folder = tmp_path / f"out-{next(runs)}"
-        options = [*map(str, args), "--base", str(base), "--out", str(folder)]
+        compared = [] if base is None else ["--base", str(base)]
+        options = [*map(str, args), *compared, "--out", str(folder)]
         result = CliRunner().invoke(app, ["evaluate", task, *options])
         assert result.exit_code == 0, result.output
         return Written(folder, result.output, json.loads((folder / "results.json").read_text()))

@@ -145,6 +145,14 @@ def long_term_average_rank(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSe
     return _measure_by_setting(order_metrics, scores, goal_sets)["average_rank"]
 
 
+def chain_outcomes(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> Outcomes:
+    """Return the rank of each true order by the chain, among all orders."""
+    scores = np.stack([_order_scores(links) for links in _links(encoder, goal_sets)])
+    settings = np.array([str(goals.setting) for goals in goal_sets])
+    dialogues = asked_goals(goal_sets).dialogues[::GOALS]
+    return Outcomes(_of_first(scores).expected, settings, dialogues, len(ORDERS))
+
+
 def order_metrics(scores: Scores) -> Metrics:
     """Return the metrics of (n, n!) scores of `ORDERS`."""
     without_reverse = _of_first(scores[:, :-1])

@@ -73,7 +73,7 @@ def evaluate_next_utterance(
 
 def ranks_by_length(system: System, split: Split) -> Metrics:
     """Return the retrieval metrics, mean over lengths and `METRIC/h=LENGTH`."""
-    return _measure_by_length(_ranks_among_length(system, split), split)
+    return _measure_by_length(ranks_among_length(system, split), split)
 
 
 def ranks_in_full_pool(system: System, split: Split) -> Metrics:
@@ -85,14 +85,14 @@ def ranks_in_full_pool(system: System, split: Split) -> Metrics:
 
 
 def _row(name: str, system: System, split: Split) -> Row:
-    of_true = _ranks_among_length(system, split)
+    of_true = ranks_among_length(system, split)
     metrics = _measure_by_length(of_true, split) | _rank_by_words(of_true, split)
     metrics |= ranks_in_full_pool(system, split)
     outcomes = Outcomes(of_true.expected, split.lengths.astype(str), split.dialogues)
     return Row(name, metrics, turn_ms(system, split, TIMED_CANDIDATES), outcomes)
 
 
-def _ranks_among_length(system: System, split: Split) -> Ranks:
+def ranks_among_length(system: System, split: Split) -> Ranks:
     """Return the rank (N,) of each target among the targets of contexts of equal length."""
     groups = [np.flatnonzero(split.lengths == h) for h in np.unique(split.lengths)]
     of_true = Ranks.joined(

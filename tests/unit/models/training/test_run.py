@@ -276,6 +276,11 @@ def test_ablations_train_each_variant_from_the_one_before_it(
     corpora: Path, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variants = """
+[measure]
+path = "desk/validation.jsonl"
+dialogues = 8
+[small]
+epochs = 2
 [[variant]]
 name = "ccl"
 kind = "curved"
@@ -283,6 +288,7 @@ objectives = { ccl = 1.0 }
 [[variant]]
 name = "c3l"
 after = "ccl"
+against = "ccl"
 objectives = { c3l = 1.0 }
 """
     recipe = write_config(tmp_path, plain)
@@ -290,17 +296,22 @@ objectives = { c3l = 1.0 }
     recipe.write_text(recipe.read_text() + variants)
     script = str(RESEARCH / "ablations.py")
     monkeypatch.setattr(
-        sys, "argv", [script, str(recipe), "--data", str(corpora), "--out", str(out)]
+        sys, "argv", [script, str(recipe), "--data", str(corpora), "--out", str(out), "--small"]
     )
     runpy.run_path(script, run_name="__main__")
     learned = json.loads((out / "c3l" / "model" / "turnwise.json").read_text())["trained"]
     assert learned["base"] == str(out / "ccl" / "model")
     table = (out / "results.md").read_text().splitlines()[2:]  # below the heading
-    assert table[0] == "| variant | average_rank | long_term_rank |"
-    assert [row.split(" | ")[0] for row in table[2:]] == ["| ccl", "| c3l"]
+    assert table[0].startswith("| variant | steps | mean | difference | ")
+    first, second = (row.split(" | ") for row in table[2:4])
+    assert (first[0], second[0]) == ("| ccl", "| c3l (ccl)")
+    assert int(second[1]) == 2 * int(first[1])
+    assert first[3] == ""
+    assert second[3].startswith(("+", "-"))
 
 
-@pytest.mark.parametrize(("recipe", "count"), [("c3l", 11), ("ioi", 11)])
+@pytest.mark.parametrize(("recipe", "count"), [("c3l", 14), ("ioi", 15)])
 def test_the_variants_of_the_studies_can_be_read(recipe: str, count: int) -> None:
-    read = runpy.run_path(str(RESEARCH / "ablations.py"))["variants"]
-    assert len(read(RESEARCH / f"{recipe}.toml", Path("out"))) == count
+    read = runpy.run_path(str(RESEARCH / "ablations.py"))["read_variants"]
+    for small in (True, False):
+        assert len(read(RESEARCH / f"{recipe}.toml", Path("out"), small=small)) == count

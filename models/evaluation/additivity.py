@@ -140,4 +140,5 @@ def _cosines(one: Float32, other: Float32) -> Float64:
 
 
 def _dot(one: Float32 | Float64, other: Float32) -> Float64:
-    return np.einsum("nd,nd->n", one, other, dtype=np.float64)
+    products: Float64 = np.einsum("nd,nd->n", one, other, dtype=np.float64)
+    return products

@@ -182,18 +182,22 @@ def part_systems(encoded: EncodedSplit) -> list[System]:
     """Return the systems of an encoder with pairs that show what its parts do (C3L, Table 5).
 
     They are direct neighbours, the pairs (i, i + 1) alone; [B1], Σ b1_i, as the bi-encoder is
-    Σ b2_i; and the mean over all rows plus the bi-encoder. An encoder without pairs has none.
+    Σ b2_i; both roles as single vectors, Σ (b1_i + b2_i), which is also one mixture of the whole
+    context; and the mean over all rows plus the bi-encoder. An encoder without pairs has none.
     """
     if not encoded.encoder.kind.paired:
         return []
     neighbours = [_neighbour_query(*each) for each in encoded.to_mix]
     first = [b1.sum(axis=0) for b1 in encoded.first]
-    both = [
-        running_query(rows(*each)) + second.sum(axis=0)
-        for each, second in zip(encoded.to_mix, encoded.second, strict=True)
-    ]
+    second = [b2.sum(axis=0) for b2 in encoded.second]
+    pairs = [running_query(rows(*each)) for each in encoded.to_mix]
     turn = _row_turn(encoded)
-    queries = {"direct neighbours": neighbours, "[B1] alone": first, "mean + bi-encoder": both}
+    queries = {
+        "direct neighbours": neighbours,
+        "[B1] alone": first,
+        "[B1] + [B2]": [b1 + b2 for b1, b2 in zip(first, second, strict=True)],
+        "mean + bi-encoder": [both + b2 for both, b2 in zip(pairs, second, strict=True)],
+    }
     return [linear(name, np.stack(of), encoded.vectors, turn) for name, of in queries.items()]
 
 

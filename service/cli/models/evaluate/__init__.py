@@ -50,8 +50,8 @@ def measure_next_utterance(
         bool,
         typer.Option(
             "--parts",
-            help="Also measure parts of C3L's score: direct neighbours, [B1] alone, and pairs "
-            "together with single vectors.",
+            help="Also measure parts of C3L's score: direct neighbours, [B1] alone or with [B2], "
+            "and pairs together with single vectors.",
         ),
     ] = False,
     model: Models = None,
@@ -60,7 +60,10 @@ def measure_next_utterance(
     precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
-    """Find the true next utterance after 2 to 10 others; --model takes pairwise models too."""
+    """Find the next utterance, by length of context and words; --parts: parts of C3L's score.
+
+    --model takes pairwise models too. results.md has the table of each length.
+    """
     from turnwise.service.cli.models.evaluate import next_utterance as task
 
     compared = Compared(model, base, precision)
@@ -78,7 +81,7 @@ def measure_distances(
     precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
-    """Draw how similarity falls with the distance of two utterances, forward and backward."""
+    """Draw how similarity falls with the distance of utterances, both ways (CCL, Figure 6)."""
     from turnwise.service.cli.models.evaluate import distances as task
 
     compared = Compared(model, base, precision)
@@ -94,7 +97,7 @@ def measure_additivity(
     precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
-    """Compare mixtures of two utterances with their parts: which is nearer to what comes next?"""
+    """Is a mixture of two utterances nearer to the next one than its parts (C3L, additivity)?"""
     from turnwise.service.cli.models.evaluate import additivity as task
 
     task.measure(data, Compared(model, "", precision), out=out, limit=limit)

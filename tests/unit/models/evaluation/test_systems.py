@@ -114,6 +114,7 @@ def test_parts_of_a_score_are_those_of_the_definition(
         naive = {
             "direct neighbours": sum(m for (i, j), m in mixed.items() if j == i + 1),
             "[B1] alone": b1.sum(axis=0),
+            "[B1] + [B2]": (b1 + b2).sum(axis=0),
             "mean + bi-encoder": sum(mixed.values()) + b2.sum(axis=0),
         }
         for name, query in naive.items():

@@ -29,19 +29,31 @@ class DataError(TurnwiseError):
         file: The file's name.
         line: The line, counted from 1, if it is known.
         field: The path of the field inside the line, such as `utterances[2].text`.
+        option: The option of commands that names what the file does not say, such as `encoding`.
     """
 
     def __init__(
-        self, what: str, file: str, line: int | None = None, field: str | None = None
+        self,
+        what: str,
+        file: str,
+        line: int | None = None,
+        field: str | None = None,
+        option: str | None = None,
     ) -> None:
-        super().__init__(what, file, line, field)  # all of them, so that pickling keeps them
+        super().__init__(what, file, line, field, option)  # all, so that pickling keeps them
         self.what = what
         self.file = file
         self.line = line
         self.field = field
+        self.option = option
 
     def __str__(self) -> str:
-        return f"{_place(self.file, self.line, self.field)}: {self.what}"
+        return self.explain(f"--{self.option}")
+
+    def explain(self, option: str) -> str:
+        """Return the message for a caller who has another name for the option."""
+        advice = f", or name it with {option}" if self.option else ""
+        return f"{_place(self.file, self.line, self.field)}: {self.what}{advice}"
 
 
 class ConfigError(TurnwiseError):

@@ -96,8 +96,8 @@ def decode_text(file: BinaryIO, name: str, encoding: str | None = None) -> Itera
             yield text
     except UnicodeDecodeError as error:
         line = _find_undecodable_line(file, name, encoding)
-        advice = "save it as UTF-8, or name its encoding, which is often cp1252"
-        raise DataError(f"not {error.encoding.upper()}: {advice}", name, line) from error
+        what = f"not {error.encoding.upper()} but another encoding, often cp1252: save it as UTF-8"
+        raise DataError(what, name, line, option="encoding") from error
     except CORRUPT as error:
         raise DataError(f"corrupt or truncated: {error}", name) from error
 

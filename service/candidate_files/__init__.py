@@ -9,7 +9,7 @@
 The package may import `wire` and `models`.
 """
 
-from turnwise.service.candidate_files.columns import Columns
+from turnwise.service.candidate_files.columns import Columns, split_names
 from turnwise.service.candidate_files.reader import (
     CandidateFile,
     CandidateReader,
@@ -17,4 +17,4 @@ from turnwise.service.candidate_files.reader import (
     parse_candidate,
 )
 
-__all__ = ["CandidateFile", "CandidateReader", "Columns", "Row", "parse_candidate"]
+__all__ = ["CandidateFile", "CandidateReader", "Columns", "Row", "parse_candidate", "split_names"]

@@ -16,7 +16,7 @@ _NAMES = {
     "body": ("body",),
 }
 """The names by which a column is found, in any case. The first that a record has is its text."""
-_ADVICE = "call one text, answer, response, reply or content, or name it with --text"
+_ADVICE = "call one text, answer, response, reply or content"
 _INTENT = "intent"
 """A group that stays among the metadata, so that filters find it."""
 _LEARNED = "learned"
@@ -67,7 +67,7 @@ class Columns:
                 raise DataError(f'no column "{wanted}" among {_quote(names)}', file, line)
         if not self.know(names):
             what = f"no text among the columns of the first row, {_quote(names)}: {_ADVICE}"
-            raise DataError(what, file, line)
+            raise DataError(what, file, line, option="text")
 
 
 @dataclass(slots=True)
@@ -89,7 +89,8 @@ class FieldReader:
         given = {name: value for name, value in record.items() if value is not None and value != ""}
         used = {part: self.columns.find(part, list(record)) for part in _NAMES}
         if not used["text"]:
-            raise DataError(f"no text among the fields {_quote(record)}: {_ADVICE}", file, line)
+            what = f"no text among the fields {_quote(record)}: {_ADVICE}"
+            raise DataError(what, file, line, option="text")
         if not (text := given.get(used["text"][0], "")):
             raise DataError("empty: write a text, or remove the row", file, line, used["text"][0])
         examples = [each for name in used["examples"] for each in _list_texts(given.get(name))]
@@ -135,6 +136,11 @@ class FieldReader:
     def _remember(self, part: str, names: Iterable[str]) -> None:
         for name in names:
             self._sources[part][name] = None
+
+
+def split_names(names: str | None) -> list[str] | None:
+    """Return the names between commas; None for None."""
+    return None if names is None else [name.strip() for name in names.split(",")]
 
 
 def _fold(name: str) -> str:

@@ -238,6 +238,14 @@ class UploadQuery(Value):
     """The column, or field, of the texts in the file; by default it is found by the usual names."""
     examples_column: str | None = None
     """The column of the examples in the file; by default it is found by the usual names."""
+    id_column: str | None = None
+    """The column of the ids in the file; by default `id`."""
+    group_column: str | None = None
+    """The column of the groups in the file; by default `group` or `intent`; empty for none."""
+    body_column: str | None = None
+    """The column of the bodies in the file; by default `body`."""
+    metadata_columns: str | None = None
+    """The columns of metadata in the file, with commas between them; by default all others."""
 
 
 class RemovalRequest(Value):

@@ -17,7 +17,7 @@ from turnwise.models.text_files import COMPRESSED, CORRUPT
 from turnwise.service.api.access.audit import CLIENT_LEFT
 from turnwise.service.api.http.bodies import parse_json
 from turnwise.service.api.http.problems import invalid, locate_error, problem
-from turnwise.service.candidate_files import CandidateReader, Columns
+from turnwise.service.candidate_files import CandidateReader, Columns, split_names
 from turnwise.service.errors import (
     BodyTooLarge,
     InvalidRequest,
@@ -210,10 +210,6 @@ class _Upload:
             raise InvalidRequest(self._errors, "; nothing was changed")
 
 
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
 async def _read_array(request: Request) -> bytes:
     chunks = []
     left = _MOST_ARRAY_BYTES
@@ -250,8 +246,7 @@ class _FileUpload:
 
     def read(self, content: BytesIO, admission: Admission) -> Uploaded:
         """Return the candidates; raises InvalidRequest, BodyTooLarge and NotEnoughMemory."""
-        columns = Columns(self.query.text_column, self.query.examples_column)
-        reader = CandidateReader(columns, self.query.encoding)
+        reader = CandidateReader(_name_columns(self.query), self.query.encoding)
         most = self.limits.max_pool_size
         path = PurePath(self.name)
         try:
@@ -260,7 +255,8 @@ class _FileUpload:
                 path = path.with_suffix("")
             return Uploaded(*read_open_file(content, str(path), most, self.memory, reader))
         except DataError as error:
-            raise InvalidRequest([FieldError((), str(error))], "; nothing was changed") from None
+            what = error.explain(_name_parameter(error.option))
+            raise InvalidRequest([FieldError((), what)], "; nothing was changed") from None
         except CORRUPT as error:
             raise InvalidRequest.field(f"{path}: corrupt or truncated: {error}") from None
 
@@ -273,6 +269,22 @@ class _FileUpload:
             if plain.tell() > most:
                 raise BodyTooLarge(f"a file may have {most} bytes when it is decompressed")
         return plain
+
+
+def _name_columns(query: UploadQuery) -> Columns:
+    return Columns(
+        query.text_column,
+        query.examples_column,
+        query.id_column,
+        query.group_column,
+        query.body_column,
+        split_names(query.metadata_columns),
+    )
+
+
+def _name_parameter(option: str | None) -> str:
+    """Return the parameter of the query that is called like an option of `turnwise pool load`."""
+    return "encoding=" if option == "encoding" else f"{option}_column="
 
 
 async def _in_thread(parse: Callable[[bytes], None], body: bytes, memory: Memory) -> None:

@@ -20,7 +20,6 @@ from turnwise.service.cli.pool.options import (
     parse_shard,
     parse_store,
     read_settings_of,
-    split_names,
 )
 from turnwise.service.cli.progress import UploadProgress
 from turnwise.service.urls import show_url
@@ -56,7 +55,7 @@ def encode(
     complete.
     """
     require(*EXTRAS["bulk"])
-    from turnwise.service.candidate_files import CandidateReader, Columns
+    from turnwise.service.candidate_files import CandidateReader, Columns, split_names
     from turnwise.service.cli.pool.bulk import encode_catalogue
     from turnwise.service.pools.files.catalogue import Catalogue
     from turnwise.service.settings import read_settings

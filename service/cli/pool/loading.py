@@ -16,7 +16,6 @@ from turnwise.service.cli.pool.options import (
     IdColumn,
     MetadataColumns,
     TextColumn,
-    split_names,
 )
 from turnwise.service.cli.progress import UploadProgress
 
@@ -74,6 +73,7 @@ def load(
     run the command again: it skips the candidates that the pool has. Candidates that the file does
     not have stay in the pool, unless you --replace them.
     """
+    from turnwise.service.candidate_files import split_names
     from turnwise.service.cli.pool.changes import Changes
     from turnwise.service.client import CandidateFile, Columns
 

@@ -82,11 +82,6 @@ Encoding = Annotated[
 ]
 
 
-def split_names(names: str | None) -> list[str] | None:
-    """Return the names between commas; None if there is no option."""
-    return None if names is None else [name.strip() for name in names.split(",")]
-
-
 def parse_store(name: str, option: str, *without: str) -> "StoreName":
     """Return the store that an option names, which must not be one of `without`."""
     from turnwise.service.wire.fields import StoreName

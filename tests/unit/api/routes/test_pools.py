@@ -72,6 +72,11 @@ async def test_lines_may_be_cut_anywhere(client: httpx.AsyncClient, parts: Parts
             "application/octet-stream",
             "answer,kind\nGood day.,talk\n".encode("utf-16-le"),
         ),
+        (
+            {"file": "a.csv", "group_column": "", "metadata_columns": "kind"},
+            None,
+            b"answer,kind,group\nGood day.,talk,1\n",
+        ),
     ],
 )
 async def test_a_file_is_read_as_the_command_reads_it(
@@ -109,6 +114,21 @@ async def test_a_file_that_cannot_be_read_is_an_error_that_names_the_line(
     assert response.status_code == 422
     assert response.json()["detail"].startswith("body: a.csv, line 3: 1 cells")
     assert "upsert" not in [call[0] for call in parts.calls]
+
+
+@pytest.mark.parametrize(
+    ("content", "advice"),
+    [
+        (b"Antwort\nGuten Tag.\n", "or name it with text_column="),
+        ("answer\nSchön.\n".encode("cp1252"), "or name it with encoding="),
+    ],
+)
+async def test_an_error_of_a_file_names_the_parameter_that_helps(
+    client: httpx.AsyncClient, content: bytes, advice: str
+) -> None:
+    response = await client.put("/pools/p/candidates?file=a.csv", content=content)
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["msg"].endswith(advice)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
 from turnwise.models.errors import DataError
 from turnwise.models.files import replace_file
+from turnwise.models.texts import write_count
 
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 """The endings of compressed files, and what opens them."""
@@ -333,7 +334,8 @@ def _read_rows(
                 continue
             if len(cells) < len(columns) or any(cells[len(columns) :]):
                 raise DataError(
-                    f"{len(cells)} cells, but the header has {len(columns)}: put quotes around "
+                    f"{write_count(len(cells), 'cell')}, but the header has {len(columns)}: put "
+                    "quotes around "
                     "cells that hold the separator or a line break",
                     name,
                     line,

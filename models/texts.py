@@ -1,4 +1,4 @@
-"""Compares texts as readers do, not byte for byte."""
+"""Texts as people read and write them: which are the same, and how a number is written."""
 
 import unicodedata
 
@@ -20,6 +20,17 @@ def fold_text(text: str) -> str:
     while end and _is_mark(folded[end - 1]):
         end -= 1
     return folded[:end] or folded
+
+
+def write_count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, such as "1 candidate" or "2 candidates".
+
+    Args:
+        number: The number.
+        noun: The noun, in the singular.
+        plural: Its plural, unless that only has an s more.
+    """
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def _is_mark(character: str) -> bool:

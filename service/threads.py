@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from turnwise.models.texts import write_count
 from turnwise.service.errors import Overloaded
 from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
@@ -86,7 +87,7 @@ class FairThreads(ThreadPoolExecutor):
         has = self._admitted[caller]
         if has >= self._limit:
             self._metrics.rejected_requests.labels("queue_full").inc()
-            raise Overloaded(f"{has} requests wait for the {self._name} already")
+            raise Overloaded(f"the {self._name} has {write_count(has, 'request')} waiting already")
         self._admitted[caller] += 1
         try:
             yield

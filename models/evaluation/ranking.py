@@ -58,6 +58,7 @@ from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.rerankers.pairs import UTTERANCES
 from turnwise.models.text_files import plain_ending
+from turnwise.models.texts import write_count
 
 Model = UtteranceEncoder | PairwiseModel | IoI | CrossEncoder
 Negatives = Literal["random", "bm25", "same-dialogue", "short-list"]
@@ -136,7 +137,10 @@ def read_ranking(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
     if not kept:
         if not dropped:
             raise DataError("no example in it", ", ".join(map(str, paths)))
-        what = f"expected right and wrong candidates, which none of {len(dropped)} examples has"
+        what = (
+            "expected right and wrong candidates, which none of "
+            f"{write_count(len(dropped), 'example')} has"
+        )
         raise dropped[0].error("labels", what)
     return ranking_set(
         [example for example, _ in kept],
@@ -313,7 +317,7 @@ def draw_replies(dialogues: Sequence[Dialogue], how: Building) -> list[tuple[Dia
         for length in np.sort(generator.permutation(possible)[: how.replies])
     ]
     if not drawn:
-        raise TurnwiseError(f"no dialogue is longer than {how.context} utterances")
+        raise TurnwiseError(f"no dialogue is longer than {write_count(how.context, 'utterance')}")
     return drawn
 
 

@@ -11,6 +11,7 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.metrics import Indices
 from turnwise.models.roles import Role, RoleText, candidate_inputs, context_inputs
+from turnwise.models.texts import write_count
 
 LENGTHS = range(2, 11)
 
@@ -99,7 +100,7 @@ def make_split(
         if len(dialogue.utterances) > h
     ]
     if not contexts:
-        raise TurnwiseError(f"no dialogue is longer than {min(lengths)} utterances")
+        raise TurnwiseError(f"no dialogue is longer than {write_count(min(lengths), 'utterance')}")
     more = [said.text for dialogue in dialogues for said in dialogue.utterances]
     return split_of(contexts, more if full_pool else ())
 

@@ -19,6 +19,7 @@ from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.planning import pull_query
 from turnwise.models.roles import EncoderKind, Role
 from turnwise.models.scores import Aggregation, max_sim, row, rows, running_query
+from turnwise.models.texts import write_count
 
 SHORT_LIST = 100
 """Candidates that a re-ranker orders, as many as in the service by default."""
@@ -314,7 +315,7 @@ def _row_name(n: int | None) -> str:
     """Return the name of the system that counts the last n rows; None for all."""
     if n is None:
         return "mean"
-    return "last 1 row" if n == 1 else f"last {n} rows"
+    return f"last {write_count(n, 'row')}"
 
 
 def _max_sim_system(encoded: EncodedSplit) -> System:

@@ -22,6 +22,7 @@ from turnwise.models.model_files import (
     hub_answers,
 )
 from turnwise.models.rerankers.pairs import SPEAKERS, Pair, PairReranker, PairTokens, cut_pair
+from turnwise.models.texts import write_count
 
 
 class CrossEncoder(PairReranker):
@@ -194,5 +195,8 @@ def _load(name: str, device: str | None) -> Any:  # noqa: ANN401 - a CrossEncode
     if len(model) == 1 and not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         raise ModelError(f"cross-encoder '{name}' has no trained classifier")
     if model.num_labels > 2:
-        raise ModelError(f"cross-encoder '{name}' has {model.num_labels} classes, not two")
+        raise ModelError(
+            f"cross-encoder '{name}' has {write_count(model.num_labels, 'class', 'classes')}, "
+            "not two"
+        )
     return model

@@ -10,6 +10,7 @@ from torch import nn
 from turnwise.models.encoder.torch import load_heads, load_sentence_transformer, transformer_of
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, becomes, encoder_kind
+from turnwise.models.texts import write_count
 from turnwise.models.training.config import EncoderConfig
 
 TOKEN_WORDS = {
@@ -77,7 +78,7 @@ def keep_layers(model: SentenceTransformer, depth: int) -> None:
     encoder: Any = getattr(transformer, "encoder", None)
     layers: Sequence[nn.Module] = getattr(encoder, "layer", ())
     if len(layers) < depth:
-        raise ModelError(f"the base has no {depth} layers to keep")
+        raise ModelError(f"the base has no {write_count(depth, 'layer')} to keep")
     kept = np.linspace(0, len(layers) - 1, depth).round().astype(int)
     encoder.layer = nn.ModuleList([layers[index] for index in kept])
     transformer.config.num_hidden_layers = depth

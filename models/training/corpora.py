@@ -16,6 +16,7 @@ from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.split import Context
 from turnwise.models.evaluation.truncation import utterances_of, warn_of_cut
+from turnwise.models.texts import write_count
 from turnwise.models.training.config import CorpusSource, PairCorpus, Validation, WindowCorpus
 from turnwise.models.training.losses import NLI_LABELS
 from turnwise.models.training.windows import Window, windows_of
@@ -120,7 +121,7 @@ def _list_left_out(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
         else:
             yield dialogue
     if left_out and not met:
-        what = f"holds none of the {len(left_out)} dialogues that {leaks} lists"
+        what = f"holds none of {write_count(len(left_out), 'dialogue')} that {leaks} lists"
         raise DataError(f"{what}; to train on all of it, delete `leave_out`", str(file))
     if missing := len(left_out - met):
         message = "%s: %d of its %d dialogues are not in %s; was the list made for this file?"
@@ -161,7 +162,9 @@ def validation_dialogues(
     }
     for path, dialogues in files.items():
         if all(len(dialogue.utterances) <= context for dialogue in dialogues):
-            raise DataError(f"has no dialogue of more than {context} utterances", str(find(path)))
+            raise DataError(
+                f"has no dialogue of more than {write_count(context, 'utterance')}", str(find(path))
+            )
     return files
 
 

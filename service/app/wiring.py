@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from turnwise.models.card import OWN_RERANKER, has_own_reranker, locate_model, model_name
 from turnwise.models.rerankers.cascade import Cascade, read_cascade
 from turnwise.models.rerankers.pairs import PairReranker
+from turnwise.models.texts import write_count
 from turnwise.service.api import create_api
 from turnwise.service.api.access.admission import Admission
 from turnwise.service.api.access.keys import NAMESPACE, ApiKeys
@@ -364,4 +365,5 @@ async def _fill_default_pool(pools: Pools, file: Path, most: int) -> None:
         request = PoolRequest(description=f"From {file.name}")
         await pools.create(NAMESPACE, DEFAULT_POOL, request)
     edited = await pools.upsert(NAMESPACE, DEFAULT_POOL, candidates)
-    _log.info("pool %s filled with %d candidates of %s", DEFAULT_POOL, edited.size, file)
+    filled = write_count(edited.size, "candidate")
+    _log.info("pool %s filled with %s of %s", DEFAULT_POOL, filled, file)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from turnwise.models.text_files import write_jsonl
+from turnwise.models.texts import write_count
 from turnwise.service.cli.options import Written
 
 journal = typer.Typer(
@@ -25,7 +26,7 @@ def export(folders: Folders, *, out: Written) -> None:
     """
     from turnwise.service.journal.export import dialogues
 
-    typer.echo(f"{write_jsonl(out, dialogues(folders))} dialogues written to {out}")
+    typer.echo(f"{write_count(write_jsonl(out, dialogues(folders)), 'dialogue')} written to {out}")
 
 
 @journal.command()
@@ -34,6 +35,8 @@ def compact(folders: Folders) -> None:
     from turnwise.service.journal.compact import remove_deleted
 
     done = remove_deleted(folders)
-    typer.echo(f"{done.lines} lines removed from {done.files} files")
+    typer.echo(f"{write_count(done.lines, 'line')} removed from {write_count(done.files, 'file')}")
     if done.busy:
-        typer.echo(f"{done.busy} files are still written: compact again in an hour")
+        typer.echo(
+            f"{write_count(done.busy, 'file')} still being written: compact again in an hour"
+        )

@@ -20,6 +20,7 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.rerankers.pairs import Pair
 from turnwise.models.roles import RoleText
+from turnwise.models.texts import write_count
 from turnwise.service.encoder.batcher import (
     Batch,
     Batcher,
@@ -257,7 +258,7 @@ class EncoderQueue:
         full = waiting + more > self._limit or seconds > self._max_wait
         if waiting and full:  # an empty queue admits a request of any size
             self._count_rejected(priority, "queue_full")
-            raise Overloaded(f"{waiting} texts wait for the encoder already")
+            raise Overloaded(f"the encoder has {write_count(waiting, 'text')} waiting already")
 
     def _count_rejected(self, priority: Priority, reason: str) -> None:
         if priority not in {Priority.IDLE, Priority.CASCADE}:  # no request fails for it

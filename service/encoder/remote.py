@@ -15,6 +15,7 @@ from turnwise.models.card import CARD, TOLERANCE, TOLERANCE_OF_8_BITS
 from turnwise.models.encoder.stated import ReadText, StatedEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import RoleText
+from turnwise.models.texts import write_count
 from turnwise.service.encoder.model import REMOTE, TextError
 from turnwise.service.errors import EncoderUnavailable
 from turnwise.service.observe.metrics import Metrics
@@ -208,7 +209,10 @@ class RemoteEncoder(StatedEncoder):
         if fingerprint not in {None, self.fingerprint}:
             raise _Wrong(f"it has another model ({fingerprint}, not {self.fingerprint})")
         if len(vectors) != count:
-            raise _Wrong(f"it returned {len(vectors)} vectors for {count} texts")
+            raise _Wrong(
+                f"it returned {write_count(len(vectors), 'vector')} for "
+                f"{write_count(count, 'text')}"
+            )
         unit: Float32 = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         return _Answer(unit, has_fingerprint=fingerprint is not None)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import get_args
 
+from turnwise.models.texts import write_count
 from turnwise.service.errors import (
     NotEnoughMemory,
     PoolNotFound,
@@ -368,8 +369,8 @@ class FollowedPools:
     def _check_database(self, database_id: str) -> None:
         if self._changes and self._changes.database_id != database_id:
             self._metrics.redis_losses.labels("database").inc()
-            count = len(self.names.listed)
-            _log.error("Redis lost its data: %d pools, and all sessions", count)
+            lost = write_count(len(self.names.listed), "pool")
+            _log.error("Redis lost its data: %s, and all sessions", lost)
             self._filling.start_again()
             self._changes = None  # compare everything, even if the number is the same
         if self._filling.is_due:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from redis.asyncio import Redis
 
+from turnwise.models.texts import write_count
 from turnwise.service.errors import Conflict, FeedbackFull, InvalidRequest, TurnNotFound
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.redis.connection import redis_errors, scripts_of
@@ -77,7 +78,9 @@ class FeedbackStore:
             case ["session"]:
                 raise session_not_found(session)
             case ["turn", turns]:
-                raise TurnNotFound(f"session '{session.id}' has {turns} turns, no turn {turn}")
+                raise TurnNotFound(
+                    f"session '{session.id}' has {write_count(turns, 'turn')}, no turn {turn}"
+                )
             case ["candidate"]:
                 raise InvalidRequest.field(f"turn {turn} did not offer this candidate", "candidate")
             case ["full"]:

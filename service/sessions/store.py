@@ -36,6 +36,7 @@ from redis.asyncio import Redis
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import ROWS_KEPT, KeptRows
+from turnwise.models.texts import write_count
 from turnwise.service.errors import (
     InvalidRequest,
     NamespaceFull,
@@ -406,7 +407,8 @@ class SessionStore:
         if not admitted:
             self._metrics.rejected_requests.labels("sessions").inc()
             raise NamespaceFull(
-                f"namespace '{session.namespace}' has {most} sessions, which is the limit: delete "
+                f"namespace '{session.namespace}' has {write_count(most, 'session')}, which is "
+                "the limit: delete "
                 "some, or wait until some expire"
             )
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from turnwise.models.texts import write_count
 from turnwise.service.errors import DeadlineExceeded, Overloaded, StateUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.sessions.store import SessionKey
@@ -69,7 +70,10 @@ class SessionWriters:
         line = self._lines.setdefault(session, _Line())
         if line.writers >= self._limit:
             self._metrics.rejected_requests.labels("queue_full").inc()
-            raise Overloaded(f"{line.writers} requests wait to change session '{session.id}'")
+            raise Overloaded(
+                f"session '{session.id}' has {write_count(line.writers, 'request')} waiting to "
+                "change it"
+            )
         line.writers += 1
         try:
             await self._acquire(line.lock, session)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from turnwise.models.texts import write_count
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
@@ -343,7 +344,9 @@ class Pools:
         has = sum(other.namespace == key.namespace for other in names)
         if key not in names and has >= most:
             self._metrics.rejected_requests.labels("pools").inc()
-            raise NamespaceFull(f"namespace '{key.namespace}' has {has} pools, and may have {most}")
+            raise NamespaceFull(
+                f"namespace '{key.namespace}' has {write_count(has, 'pool')}, and may have {most}"
+            )
 
     def _check_aliases(self, name: PoolKey) -> None:
         names = self._followed.names
@@ -352,7 +355,8 @@ class Pools:
             return
         self._metrics.rejected_requests.labels("aliases").inc()
         raise NamespaceFull(
-            f"namespace '{name.namespace}' has {has} aliases, and may have {self._max_aliases}"
+            f"namespace '{name.namespace}' has {write_count(has, 'alias', 'aliases')}, and may "
+            f"have {self._max_aliases}"
         )
 
     async def _edit(

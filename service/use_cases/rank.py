@@ -7,6 +7,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float64
 from turnwise.models.roles import EncoderKind
+from turnwise.models.texts import write_count
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.metrics import Metrics
@@ -201,7 +202,8 @@ class Ranking:
         if len(given) > limit:
             raise InvalidRequest.field(
                 f"{asked.options.reranker or asked.options.aggregation.name} over "
-                f"{len(asked.context.utterances)} utterances takes at most {limit} candidates",
+                f"{write_count(len(asked.context.utterances), 'utterance')} takes at most "
+                f"{write_count(limit, 'candidate')}",
                 "candidates",
             )
         whole = [each if isinstance(each, GivenCandidate) else _as_given(each) for each in given]

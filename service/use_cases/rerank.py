@@ -2,6 +2,7 @@
 
 import math
 
+from turnwise.models.texts import write_count
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.logs import request_id
 from turnwise.service.selection.reranking import Reranking
@@ -37,7 +38,7 @@ class DocumentRanking:
         limit = self._reranking.short_list
         if has_cross_encoder and len(request.texts) > limit:
             raise InvalidRequest.field(
-                f"the cross-encoder takes at most {limit} documents", "documents"
+                f"the cross-encoder takes at most {write_count(limit, 'document')}", "documents"
             )
         query = GivenTurn.model_construct(speaker=_ASKS, text=request.query[:max_chars])
         ranked = await self._ranking.rank(

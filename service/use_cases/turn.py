@@ -29,6 +29,7 @@ from functools import partial
 from time import time
 from typing import NamedTuple
 
+from turnwise.models.texts import write_count
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import (
     CandidateNotFound,
@@ -270,7 +271,9 @@ class Turns:
                 f"not {request.expected_turn}"
             )
         if len(before) >= self._max_turns:
-            raise SessionFull(f"session '{name}' has {len(before)} turns, which is the limit")
+            raise SessionFull(
+                f"session '{name}' has {write_count(len(before), 'turn')}, which is the limit"
+            )
         speakers = [turn.speaker for turn in before]
         known = base.responder if base else RESPONDER
         responder = choose_responder(known, [*speakers, request.speaker])

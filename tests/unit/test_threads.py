@@ -69,7 +69,7 @@ async def test_a_namespace_that_asks_for_too_much_leaves_room_for_others(worker:
         for caller in ["greedy"] * 4:
             tasks.create_task(worker.work(caller))
             await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="4 requests wait for the worker"):
+        with pytest.raises(Overloaded, match="the worker has 4 requests waiting"):
             await worker.work("greedy")
         tasks.create_task(worker.work("modest"))
         await asyncio.sleep(0)

@@ -15,6 +15,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.errors import ModelError, TrainingError
+from turnwise.models.texts import write_count
 
 PADDING = 0
 """The id of padding."""
@@ -104,7 +105,8 @@ def word_vectors(
     model.build_vocab(sentences)
     if not model.wv.index_to_key:
         raise TrainingError(
-            f"word_vectors.min_count: no word of the corpora occurs {min_count} times"
+            "word_vectors.min_count: no word of the corpora occurs "
+            f"{write_count(min_count, 'time')}"
         )
     model.train(sentences, total_examples=model.corpus_count, epochs=epochs)
     learned: Float32 = model.wv.vectors

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 
+from turnwise.models.texts import write_count
 from turnwise.service.errors import RequestRateExceeded, TooManyUploads
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Limits
@@ -33,7 +34,8 @@ class Admission:
         if most is not None and self._requests[namespace] >= most:
             self._metrics.rejected_requests.labels("request_rate").inc()
             raise RequestRateExceeded(
-                f"namespace '{namespace}' may send {most} requests a second to a replica"
+                f"namespace '{namespace}' may send {write_count(most, 'request')} a second to a "
+                "replica"
             )
         self._requests[namespace] += 1
 
@@ -48,7 +50,8 @@ class Admission:
         if self._uploads[namespace] >= most:
             self._metrics.rejected_requests.labels("uploads").inc()
             raise TooManyUploads(
-                f"namespace '{namespace}' may have {most} uploads at once on a replica"
+                f"namespace '{namespace}' may have {write_count(most, 'upload')} at once on a "
+                "replica"
             )
         self._uploads[namespace] += 1
         try:

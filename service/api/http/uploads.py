@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from turnwise.models.errors import DataError
 from turnwise.models.text_files import COMPRESSED, CORRUPT
+from turnwise.models.texts import write_count
 from turnwise.service.api.access.audit import CLIENT_LEFT
 from turnwise.service.api.http.bodies import parse_json
 from turnwise.service.api.http.problems import invalid, locate_error, problem
@@ -170,7 +171,9 @@ class _Upload:
             self._fail(FieldError((*loc, field), message))
         self._candidates.append(Candidate.uploaded(uploaded))
         if len(self._candidates) > (most := self.limits.max_pool_size):
-            raise PoolFull(f"an upload may have {most} candidates; nothing was changed")
+            raise PoolFull(
+                f"an upload may have {write_count(most, 'candidate')}; nothing was changed"
+            )
 
     def add_array(self, body: bytes) -> None:
         """Add the candidates of a JSON array."""

@@ -20,13 +20,15 @@ def backup(
     the command again: it skips what is saved and has not changed. Sessions are not saved.
     """
     from turnwise.models.errors import TurnwiseError
+    from turnwise.models.texts import write_count
     from turnwise.service.cli.backup.work import back_up
 
     manifest = asyncio.run(back_up(read_settings_of(redis_url), folder, typer.echo))
     typer.echo(f"saved {manifest.summary} in {folder}")
     if unsaved := manifest.unsaved:
         why = "; ".join(f"{name}: {reason}" for name, reason in unsaved.items())
-        raise TurnwiseError(f"{len(unsaved)} pools or aliases could not be saved: {why}")
+        count = write_count(len(unsaved), "pool or alias", "pools or aliases")
+        raise TurnwiseError(f"{count} could not be saved: {why}")
 
 
 def restore(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from turnwise.models.texts import write_count
 from turnwise.service.app.components import Components, components_of
 from turnwise.service.cli.progress import UploadProgress
 from turnwise.service.errors import PoolNotFound, PoolNotReady
@@ -89,7 +90,7 @@ async def _save(components: Components, backup: BackupFolder, key: PoolKey, tell
     finally:
         followed.forget(key)
     await asyncio.to_thread(backup.add, key, revision)
-    tell(f"pool {key}: version {manifest.version}, {manifest.size} candidates")
+    tell(f"pool {key}: version {manifest.version}, {write_count(manifest.size, 'candidate')}")
 
 
 async def restore_all(settings: Settings, folder: Path, tell: Tell) -> BackupManifest:
@@ -115,7 +116,10 @@ async def restore_all(settings: Settings, folder: Path, tell: Tell) -> BackupMan
                 path = backup.path_of(saved.key)
                 snapshot = await asyncio.to_thread(read_snapshot, path, most)
                 edited = await _restore(components, saved, snapshot, progress)
-            tell(f"pool {saved.key}: version {edited.version}, {edited.size} candidates")
+            tell(
+                f"pool {saved.key}: version {edited.version}, "
+                f"{write_count(edited.size, 'candidate')}"
+            )
         directory = components.followed_pools.directory
         for alias in backup.manifest.aliases:
             target = PoolKey(alias.namespace, alias.pool)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from turnwise.models.texts import write_count
 from turnwise.service.urls import hide_secrets
 
 Grade = Literal["ok", "warn", "fail"]
@@ -61,7 +62,7 @@ def doctor(
         print(hide_secrets(json.dumps(found, indent=2)))  # noqa: T201 - without colours and line breaks
     else:
         console.print(_table(findings))
-        summary = f"{failed} of {len(findings)} checks failed"
+        summary = f"{failed} of {write_count(len(findings), 'check')} failed"
         console.print(summary if failed else "the service can serve", highlight=False)
     if failed:
         raise typer.Exit(1)

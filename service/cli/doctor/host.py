@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from turnwise.models.cores import has_gpu, usable_cores
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.extras import install_line
+from turnwise.models.texts import write_count
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.options import find_nearest, is_writable
@@ -97,7 +98,7 @@ def _examine_access(settings: Settings) -> Finding:
             keys = ApiKeys(settings, Metrics()).current or ()
         except SettingsError as error:
             return Finding("access", "fail", str(error), "correct the file, or unset the variable")
-        return Finding("access", "ok", f"{len(keys)} API keys")
+        return Finding("access", "ok", write_count(len(keys), "API key"))
     if settings.loopback:
         return Finding("access", "ok", "from this machine only, without keys")
     advice = "make a key for TURNWISE_API_KEYS with `turnwise key NAME`"
@@ -125,7 +126,7 @@ def _examine_default_pool(file: Path, most: int) -> Finding:
         count = len(read_candidates(file, most))
     except (DataError, NotEnoughMemory) as error:
         return Finding("default pool", "fail", str(error), "correct TURNWISE_DEFAULT_POOL's file")
-    return Finding("default pool", "ok", f"{count} candidates in {file}")
+    return Finding("default pool", "ok", f"{write_count(count, 'candidate')} in {file}")
 
 
 def _examine_model_folder(subject: str, folder: Path) -> Finding:
@@ -162,7 +163,7 @@ def _examine_traces() -> Finding:
 
 def _examine_threads(search: int) -> Finding:
     cores = usable_cores()
-    found = f"{cores} cores, {search} to search a pool"
+    found = f"{write_count(cores, 'core')}, {search} to search a pool"
     if search > cores:
         return Finding("threads", "warn", found, f"set TURNWISE_SEARCH_THREADS to {cores} or fewer")
     return Finding("threads", "ok", found)

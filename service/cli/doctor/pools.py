@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from redis.exceptions import NoPermissionError
 
+from turnwise.models.texts import write_count
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.errors import ServiceError, StoreUnavailable
 from turnwise.service.observe.metrics import Metrics
@@ -69,7 +70,7 @@ async def _examine(
     if revision.encoder_name == "pairwise" and not pairwise:
         return Finding(subject, "fail", "encoded by a pairwise model", "set TURNWISE_PAIRWISE")
     fits = [await records.has_vectors(key, name) for name in log.chunks]
-    found = f"version {log.position.version}, {log.stored} candidates stored"
+    found = f"version {log.position.version}, {write_count(log.stored, 'candidate')} stored"
     if None in fits or not log.whole:
         advice = "delete it, then restore a snapshot (`turnwise pool restore`) or load it"
         return Finding(subject, "fail", f"{found}; parts are missing", advice)
@@ -88,7 +89,7 @@ async def _examine_stored(
     stored = await records.stored(key)
     if engine is None or engine.name != name or stored is None:
         return Finding(subject, "fail", f"is in the store {name}", "set TURNWISE_STORE_URL")
-    found = f"version {stored.position.version}, {stored.size} candidates in {name}"
+    found = f"version {stored.position.version}, {write_count(stored.size, 'candidate')} in {name}"
     collection = stored.collection
     try:
         size = await engine.count(collection.name)

@@ -7,7 +7,7 @@ import typer
 from rich.progress import track
 
 from turnwise.models.errors import TurnwiseError, first_error
-from turnwise.models.texts import fold_text
+from turnwise.models.texts import fold_text, write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
 from turnwise.service.cli.options import Data, Limit, read_files
 
@@ -113,7 +113,7 @@ def _read_calibration(client: "Client", pool: str) -> "PoolCalibration":
 def _report(pool: str, answers: Sequence[_Answer], fit: _Fit) -> None:
     right = sum(answer.is_right for answer in answers)
     typer.echo(
-        f"pool {pool}: {len(answers)} answers, {right} of them right\n"
+        f"pool {pool}: {write_count(len(answers), 'answer')}, {right} of them right\n"
         f"calibration error {fit.before:.3f} before, {fit.after:.3f} now\n"
         f"slope {fit.slope:.3f}, offset {fit.offset:.3f}"
     )
@@ -229,7 +229,8 @@ def _fit(pool: str, answers: Sequence[_Answer], current: "PoolCalibration") -> _
 
     if len(answers) < FEWEST:
         raise TurnwiseError(
-            f"pool '{pool}': {len(answers)} answers; a calibration needs at least {FEWEST}"
+            f"pool '{pool}': {write_count(len(answers), 'answer')}; a calibration needs at least "
+            f"{FEWEST}"
         )
     confidence = np.array([answer.confidence for answer in answers])
     is_right = np.array([answer.is_right for answer in answers])

@@ -9,6 +9,7 @@ import typer
 from turnwise.models.data import Dialogue
 from turnwise.models.dialogue_files import DialogueColumns
 from turnwise.models.text_files import write_jsonl
+from turnwise.models.texts import write_count
 from turnwise.service.cli.options import Written, read_files
 
 
@@ -46,7 +47,7 @@ def dialogues(
     count = write_jsonl(out, map(_as_record, found))
     said = Counter(each.speaker for one in found for each in one.utterances)
     speakers = ", ".join(f"{number} by {name}" for name, number in said.most_common())
-    typer.echo(f"{out}: {count} dialogues, utterances: {speakers}")
+    typer.echo(f"{out}: {write_count(count, 'dialogue')}, utterances: {speakers}")
 
 
 def _as_record(dialogue: Dialogue) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
+from turnwise.models.texts import write_count
 from turnwise.service.app.components import components_of, load_main_encoder, start_queue
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import PoolNotFound
@@ -104,7 +105,8 @@ async def import_parts(
     manifest = folder.manifest()
     if missing := folder.missing(manifest):
         raise PartsError(
-            f"'{url}' lacks {len(missing)} of {len(manifest.parts)} parts, the first is "
+            f"'{url}' lacks {len(missing)} of {write_count(len(manifest.parts), 'part')}, the "
+            "first is "
             f"{missing[0].name}: run `turnwise pool encode` again"
         )
 

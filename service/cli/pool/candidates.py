@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnwise.models.errors import TurnwiseError
+from turnwise.models.texts import write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
 
 if TYPE_CHECKING:
@@ -181,7 +182,10 @@ def _check_removed(removed: list[str], known: list[str]) -> None:
 
 def _list_pools(client: "Client") -> None:
     for pool in client.pools().pools:
-        facts = f"{pool.name}: {pool.size} candidates, version {pool.version}, {pool.state}"
+        facts = (
+            f"{pool.name}: {write_count(pool.size, 'candidate')}, version {pool.version}, "
+            f"{pool.state}"
+        )
         typer.echo(f"{facts}; {pool.description}" if pool.description else facts)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from turnwise.models.extras import EXTRAS, require
+from turnwise.models.texts import write_count
 from turnwise.service.cli.pool.options import (
     BodyColumn,
     Encoding,
@@ -71,8 +72,8 @@ def encode(
         done = asyncio.run(work)
     parts = len(done.manifest.parts)
     typer.echo(
-        f"{show_url(out)}: {done.encoded} candidates encoded now, "
-        f"{parts - done.missing} of {parts} parts are there"
+        f"{show_url(out)}: {write_count(done.encoded, 'candidate')} encoded now, "
+        f"{parts - done.missing} of {write_count(parts, 'part')} there"
     )
 
 
@@ -107,5 +108,6 @@ def import_(
         work = import_parts(settings, namespace, pool, folder, progress, store=where)
         edited = asyncio.run(work)
     typer.echo(
-        f"pool {pool}: version {edited.version}, {edited.size} candidates, from {show_url(folder)}"
+        f"pool {pool}: version {edited.version}, {write_count(edited.size, 'candidate')}, from "
+        f"{show_url(folder)}"
     )

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from turnwise.models.texts import write_count
 from turnwise.service.cli.options import Written
 
 
@@ -40,5 +41,6 @@ def convert(
         typer.echo(f"examples beyond those that a candidate may have: {left_out}")
     examples = sum(len(candidate.examples) for candidate in candidates)
     typer.echo(
-        f"{out}: {len(candidates)} candidates with {examples} examples, from {converted.tool}"
+        f"{out}: {write_count(len(candidates), 'candidate')} with "
+        f"{write_count(examples, 'example')}, from {converted.tool}"
     )

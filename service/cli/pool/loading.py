@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from turnwise.models.errors import TurnwiseError
+from turnwise.models.texts import write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
 from turnwise.service.cli.pool.edits import remove_in_batches
 from turnwise.service.cli.pool.options import (
@@ -91,7 +92,9 @@ def load(
             return
         if changes.missing and not yes:
             count = len(changes.missing)
-            typer.confirm(f"Remove {count} candidates that the file does not have?", abort=True)
+            typer.confirm(
+                f"Remove {write_count(count, 'candidate')} that the file does not have?", abort=True
+            )
         loaded = _load(target, candidates, add_examples=add_examples)
         removal = remove_in_batches(client, target, list(changes.missing))
     for warning in loaded.warnings:
@@ -100,10 +103,12 @@ def load(
     if removal.removed:
         counts.append(f"{removal.removed} removed")
     if loaded.examples:
-        counts.append(f"{loaded.examples} examples in the file")
+        counts.append(f"{write_count(loaded.examples, 'example')} in the file")
     version = removal.version or loaded.version
     size = loaded.size - removal.removed
-    typer.echo(f"pool {pool}: version {version}, {size} candidates {', '.join(counts)}")
+    typer.echo(
+        f"pool {pool}: version {version}, {write_count(size, 'candidate')} {', '.join(counts)}"
+    )
 
 
 def _load(pool: "Pool", file: "CandidateFile", *, add_examples: bool) -> "Loaded":

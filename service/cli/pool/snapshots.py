@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from turnwise.models.texts import write_count
 from turnwise.service.cli.pool.options import (
     Namespace,
     PoolName,
@@ -35,7 +36,8 @@ def snapshot(
     with Console().status(f"reading pool {name}"):
         manifest = asyncio.run(save_pool(settings, namespace, name, folder))
     typer.echo(
-        f"pool {name}: version {manifest.version}, {manifest.size} candidates, written to {folder}"
+        f"pool {name}: version {manifest.version}, {write_count(manifest.size, 'candidate')}, "
+        f"written to {folder}"
     )
 
 
@@ -60,7 +62,10 @@ def restore(
     settings = read_settings_of(redis_url, namespace)
     with UploadProgress() as progress:
         name, edited = asyncio.run(restore_pool(settings, namespace, pool, folder, progress))
-    typer.echo(f"pool {name}: version {edited.version}, {edited.size} candidates, from {folder}")
+    typer.echo(
+        f"pool {name}: version {edited.version}, {write_count(edited.size, 'candidate')}, from "
+        f"{folder}"
+    )
 
 
 def move(
@@ -82,5 +87,6 @@ def move(
     with Console().status(f"copying pool {name}"):
         pool = asyncio.run(move_pool(settings, namespace, name, store))
     typer.echo(
-        f"pool {name}: version {pool.version}, {pool.size} candidates, in the store {pool.store}"
+        f"pool {name}: version {pool.version}, {write_count(pool.size, 'candidate')}, in the "
+        f"store {pool.store}"
     )

@@ -18,6 +18,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.models.files import remove_leftovers, replace_file
+from turnwise.models.texts import write_count
 from turnwise.service.pools.files.snapshot import (
     MANIFEST,
     SnapshotManifest,
@@ -86,8 +87,8 @@ class BackupManifest(BaseModel):
     @property
     def summary(self) -> str:
         """The numbers of its pools and aliases, such as "2 pools and 1 alias"."""
-        pools = "1 pool" if len(self.pools) == 1 else f"{len(self.pools)} pools"
-        aliases = "1 alias" if len(self.aliases) == 1 else f"{len(self.aliases)} aliases"
+        pools = write_count(len(self.pools), "pool")
+        aliases = write_count(len(self.aliases), "alias", "aliases")
         return f"{pools} and {aliases}"
 
 

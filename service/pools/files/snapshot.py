@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from turnwise.models.errors import DataError, TurnwiseError, first_error
 from turnwise.models.files import create_folder
 from turnwise.models.text_files import write_jsonl
+from turnwise.models.texts import write_count
 from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder, encode_batch
 from turnwise.service.pools.files.stored import read_stored_candidates
 from turnwise.service.pools.memory.flat import Float16, are_unit
@@ -214,7 +215,8 @@ def _read_batch(folder: Path, manifest: SnapshotManifest, most: int) -> Candidat
     candidates = read_stored_candidates(folder / _CANDIDATES, most)
     if len(candidates) != manifest.size:
         raise SnapshotError(
-            f"{_CANDIDATES} holds {len(candidates)} candidates; its manifest says {manifest.size}"
+            f"{_CANDIDATES} holds {write_count(len(candidates), 'candidate')}; its manifest says "
+            f"{manifest.size}"
         )
     vectors = _read_vectors(folder / _VECTORS, (manifest.size, manifest.dimension))
     count = sum(candidate.example_count for candidate in candidates)

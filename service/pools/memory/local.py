@@ -9,6 +9,7 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
+from turnwise.models.texts import write_count
 from turnwise.service.errors import PoolFull, PoolNotReady
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_unknown
@@ -365,7 +366,7 @@ class LocalPool(Pool):
         count = len(candidates)
         size = Size(count, sum(candidate.example_count for candidate in candidates))
         needed = self.contents.bytes_after([size]) if count else 0
-        return self.memory.admitted(needed, f"an upload of {count} candidates")
+        return self.memory.admitted(needed, f"an upload of {write_count(count, 'candidate')}")
 
     def _admit_read(self, log: Log) -> AbstractContextManager[Admission]:
         """Admit the reading of a log by an estimate, which `Replay` corrects as it reads."""
@@ -436,8 +437,8 @@ class LocalPool(Pool):
         limit = self._resources.limits.size
         if size > max(len(contents), limit):
             raise PoolFull(
-                f"pool '{self.key.name}' would have {size} candidates, more than the limit of "
-                f"{limit}; nothing was changed"
+                f"pool '{self.key.name}' would have {write_count(size, 'candidate')}, more than "
+                f"the limit of {limit}; nothing was changed"
             )
         return plan
 

@@ -39,7 +39,7 @@ def test_what_was_encoded_in_bulk_answers_as_an_upload_does(
     live: Live, file: Path, tmp_path: Path, command: Command
 ) -> None:
     said = command("encode", file, "--out", tmp_path / "out")
-    assert f"{len(REPLIES)} candidates encoded now, {PARTS} of {PARTS} parts are there" in said
+    assert f"{len(REPLIES)} candidates encoded now, {PARTS} of {PARTS} parts there" in said
     table = parquet.read_table(tmp_path / "out" / "part-000000000003-000000000006.parquet")
     assert table.schema.field("vector").type == pa.list_(pa.field("element", pa.float16()), 32)
     assert table.schema.metadata[b"turnwise.fingerprint"].decode() == live.encoder.fingerprint
@@ -92,7 +92,7 @@ def test_an_interrupted_encoding_goes_on_where_it_was(
     line = refused("import", folder, "--pool", "bulk")
     missing = "part-000000000006-000000000008.parquet"
     assert f"lacks 1 of {PARTS} parts, the first is {missing}" in line
-    assert "2 candidates encoded now, 3 of 3 parts are there" in command(
+    assert "2 candidates encoded now, 3 of 3 parts there" in command(
         "encode", file, "--out", folder
     )
     assert before.items() <= written(folder).items()
@@ -102,7 +102,7 @@ def test_an_interrupted_encoding_goes_on_where_it_was(
 def test_the_parts_may_be_at_a_url(file: Path, tmp_path: Path, command: Command) -> None:
     url = f"memory://{tmp_path}/out"
     try:
-        assert f"{PARTS} of {PARTS} parts are there" in command("encode", file, "--out", url)
+        assert f"{PARTS} of {PARTS} parts there" in command("encode", file, "--out", url)
         assert "0 candidates encoded now" in command("encode", file, "--out", url)
         assert f"{len(REPLIES)} candidates" in command("import", url, "--pool", "bulk")
     finally:

@@ -167,7 +167,7 @@ def doctor(
     [
         ("TURNWISE_PORT", "0", 0, "the service can serve"),
         ("TURNWISE_REDIS_URL", "unix:///nowhere/redis.sock", 1, "checks failed"),
-        ("TURNWISE_PORT", "many", 1, "1 of 1 checks failed"),
+        ("TURNWISE_PORT", "many", 1, "1 of 1 check failed"),
     ],
 )
 def test_the_exit_status_says_whether_the_service_can_serve(

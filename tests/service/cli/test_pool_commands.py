@@ -75,7 +75,7 @@ def test_candidates_are_removed_and_a_name_is_moved_to_another_pool(
     listed = {"id": "r0"}, {"id": "r1", "text": "x"}, {"id": "r0"}
     file = write_lines(tmp_path / "a.jsonl", *listed, *unknown)
     said = command("remove", file, "--pool", "default", *url)
-    assert said == "pool default: 2 candidates removed, 1500 were not there\n"
+    assert said == "pool default: 2 candidates removed, 1500 not there\n"
     assert f"{len(REPLIES) - 2} candidates" in command("alias", "shop", "default", *url)
     assert live.turn("s", "user", "Hello", pool="shop")["pool"]["name"] == "default"
     line = refused("alias", "default", "default", *url)
@@ -117,7 +117,7 @@ def test_load_needs_a_key_where_the_service_does(
     file = write_lines(tmp_path / "a.jsonl", {"text": "Hello"})
     load = ("load", file, "--pool", "p", "--url", live.url)
     assert "--key or TURNWISE_KEY" in refused(*load)
-    assert "1 candidates" in command(*load, "--key", "ada")
+    assert "1 candidate " in command(*load, "--key", "ada")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://["])

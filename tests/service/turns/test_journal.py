@@ -184,13 +184,13 @@ def test_what_was_deleted_is_not_exported_and_is_compacted(
     expected = {"default/s": [("user", "I am new.")], "default/t": [("user", "I am t.")]}
     out = tmp_path / "out.jsonl"
     assert {name: texts(said) for name, said in exported(out, folder).items()} == expected
-    assert "1 files are still written" in run("compact", folder)
+    assert "1 file still being written" in run("compact", folder)
     live.turn("t", "user", "Still here.", respond=False)
     live.stop()
     (file,) = folder.iterdir()
     (folder / ".new-1").mkdir()
     (folder / ".new-1" / file.name).write_text("what a crash left")
-    assert run("compact", folder) == "6 lines removed from 1 files\n"
+    assert run("compact", folder) == "6 lines removed from 1 file\n"
     assert [*folder.iterdir()] == [file]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "I am s." not in file.read_text()
@@ -258,7 +258,7 @@ def test_lines_of_a_later_release_stay_and_deleted_ones_go(folder: Path) -> None
     ]
     written = later + b"".join(map(dump, kept))
     (folder / "0.jsonl").write_bytes(b"".join(map(dump, deleted)) + written + b'{"torn')
-    assert run("compact", folder) == "2 lines removed from 1 files\n"
+    assert run("compact", folder) == "2 lines removed from 1 file\n"
     assert (folder / "0.jsonl").read_bytes() == written
 
 

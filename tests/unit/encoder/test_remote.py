@@ -130,7 +130,7 @@ def test_vectors_that_are_too_many_are_none(
     tokens = encoder.tokenize(TEXT)
     tiny = tiny_encoder(EncoderKind.TRIPLE)
     endpoint.faults.extend(vectors(tiny, ["[AFTER] Hello"] * count) for count in (2, 1))
-    with pytest.raises(EncoderUnavailable, match="it returned 2 vectors for 1 texts"):
+    with pytest.raises(EncoderUnavailable, match="it returned 2 vectors for 1 text"):
         encoder.forward(tokens)
     assert (calls(metrics, "failed"), calls(metrics, "ok")) == (1, 0)
     assert encoder.forward(tokens) == pytest.approx(tiny.encode(["Hello"], Role.AFTER), abs=1e-5)

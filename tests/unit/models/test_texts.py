@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.models.texts import fold_text
+from turnwise.models.texts import fold_text, write_count
 
 REPLY = "Switch it off. Wait a minute: we'll call you."
 
@@ -53,3 +53,18 @@ def test_folding_twice_changes_nothing(text: str) -> None:
 @given(st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N"]), min_size=1))
 def test_no_text_with_a_letter_folds_to_nothing(text: str) -> None:
     assert fold_text(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "nouns", "written"),
+    [
+        (1, ("reply", "replies"), "1 reply"),
+        (0, ("reply", "replies"), "0 replies"),
+        (2, ("pool",), "2 pools"),
+        (1, ("pool",), "1 pool"),
+    ],
+)
+def test_a_number_has_the_noun_that_goes_with_it(
+    number: int, nouns: tuple[str, ...], written: str
+) -> None:
+    assert write_count(number, *nouns) == written

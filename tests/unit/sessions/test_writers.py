@@ -59,7 +59,7 @@ async def test_a_session_has_so_many_writers_and_no_more() -> None:
     writers = SessionWriters(metrics, timeout=60, limit=2)
     door = Door()
     tasks = [await begin(writers, door, name) for name in "ab"]
-    with pytest.raises(Overloaded, match="2 requests wait to change session 's-1'"):
+    with pytest.raises(Overloaded, match="session 's-1' has 2 requests waiting"):
         await writers.change(KEY, door.attempt("c"))
     door.opens.set()
     await asyncio.gather(*tasks)

@@ -7,6 +7,7 @@ import typer
 
 from turnwise.models.errors import naming
 from turnwise.models.text_files import write_jsonl
+from turnwise.models.texts import write_count
 from turnwise.service.cli.options import Written
 
 best_worst = typer.Typer(help="Best-worst scaling, to build a benchmark.", no_args_is_help=True)
@@ -26,7 +27,7 @@ def tuples(
     with naming([items]):
         made = make_tuples(read, seed)
     write_jsonl(out, ({"id": str(n), "items": three} for n, three in enumerate(made, start=1)))
-    typer.echo(f"{len(made)} tuples written to {out}")
+    typer.echo(f"{write_count(len(made), 'tuple')} written to {out}")
 
 
 @best_worst.command()
@@ -56,4 +57,7 @@ def scores(
         ("the same, Spearman-Brown", None if half is None else task.spearman_brown(half)),
     ):
         typer.echo(f"{name}: {'not defined' if value is None else format(value, '.3f')}")
-    typer.echo(f"{len(scored)} items, {len(read)} answers; scores written to {out}")
+    typer.echo(
+        f"{write_count(len(scored), 'item')}, {write_count(len(read), 'answer')}; scores written "
+        f"to {out}"
+    )

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from turnwise.models.evaluation.minimal_pairs import evaluate_minimal_pairs, read_minimal_pairs
+from turnwise.models.texts import write_count
 from turnwise.service.cli.models.evaluate.loading import load_with_cross_encoders
 from turnwise.service.cli.models.evaluate.options import Compared
 from turnwise.service.cli.models.evaluate.report import report
@@ -22,4 +23,4 @@ def measure(
     models = load_with_cross_encoders(compared, cross_encoders)
     with SystemProgress() as progress:
         rows = list(evaluate_minimal_pairs(models, pairs, progress))
-    report("pairs", data, rows, out, f"{len(pairs)} pairs; chance is a quarter of them.")
+    report("pairs", data, rows, out, f"{write_count(len(pairs), 'pair')}; chance is a quarter.")

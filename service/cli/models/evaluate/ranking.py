@@ -18,6 +18,7 @@ from turnwise.models.evaluation.ranking import (
     read_ranking,
 )
 from turnwise.models.text_files import write_jsonl
+from turnwise.models.texts import write_count
 from turnwise.service.cli.models.evaluate.loading import (
     load_encoders_and_rerankers,
     load_with_cross_encoders,
@@ -40,7 +41,8 @@ def measure(
     examples = read_ranking(data, limit)
     if examples.dropped:
         typer.echo(
-            f"dropped {len(examples.dropped)} contexts, the first at {examples.dropped[0]}: all "
+            f"dropped {write_count(len(examples.dropped), 'context')}, the first at "
+            f"{examples.dropped[0]}: all "
             "candidates are right, or none",
             err=True,
         )
@@ -79,4 +81,4 @@ def build(
         total = len(draw_replies(dialogues, how))
         examples = track(build_ranking(dialogues, how), "building", total, transient=True)
         count = write_jsonl(out, map(asdict, examples))
-    typer.echo(f"{count} contexts written to {out}")
+    typer.echo(f"{write_count(count, 'context')} written to {out}")

@@ -112,7 +112,7 @@ async def test_a_file_that_cannot_be_read_is_an_error_that_names_the_line(
     content = b"text,kind\nGood day.,talk\nBye.\n"
     response = await client.put("/pools/p/candidates?file=a.csv", content=content)
     assert response.status_code == 422
-    assert response.json()["detail"].startswith("body: a.csv, line 3: 1 cells")
+    assert response.json()["detail"].startswith("body: a.csv, line 3: 1 cell")
     assert "upsert" not in [call[0] for call in parts.calls]
 
 

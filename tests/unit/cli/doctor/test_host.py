@@ -34,7 +34,7 @@ def test_the_file_of_keys_is_read(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     assert found(api_keys_file=file)["access"].grade == "fail"
     file.write_text(f'[{{"name": "ada", "sha256": "{"0" * 64}"}}]')
-    assert found(api_keys_file=file)["access"].found == "1 API keys"
+    assert found(api_keys_file=file)["access"].found == "1 API key"
 
 
 def test_a_data_folder_that_is_a_file(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_disk_that_is_nearly_full_is_a_warning(
 def test_the_default_pool_is_read(tmp_path: Path) -> None:
     file = tmp_path / "replies.jsonl"
     file.write_text('{"text": "Hello"}\n')
-    assert found(default_pool=file)["default pool"].found.startswith("1 candidates")
+    assert found(default_pool=file)["default pool"].found.startswith("1 candidate in")
     file.write_text("{")
     bad = found(default_pool=file)["default pool"]
     assert bad.grade == "fail"

@@ -242,7 +242,7 @@ class Trap:
             lines('{"id": "a", "text": "One."}', '{"id": "a", "text": "Two."}'),
             "candidates.jsonl: 'a' is the id",
         ),
-        (lines('{"id": "a", "text": "One."}'), "holds 1 candidates"),
+        (lines('{"id": "a", "text": "One."}'), "holds 1 candidate;"),
         (lines(json.dumps({"text": "x" * 2001})), "2001 characters are more than the limit of"),
         (lines('{"text": "\\ud800"}'), "not a candidate"),
         (lines('{"text": "a", "metadata": {"k": NaN}}'), "not a candidate"),

@@ -32,7 +32,7 @@ def test_encoders_re_rankers_and_cross_encoders_stand_in_one_table(
     tiny_ioi().save(net)
     models = ["--model", triple, net, "--cross-encoder", cross_encoder_folder]
     written = evaluate("ranking", "--data", path, *models)
-    assert f"dropped 1 contexts, the first at {path}, line 3: all" in written.output
+    assert f"dropped 1 context, the first at {path}, line 3: all" in written.output
     assert "r_2@1" in written.output
     named = {"random", "BM25", "tiny-triple · mean + net", "net · IoI", "cross · cross-encoder"}
     assert named <= set(written.systems)

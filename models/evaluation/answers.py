@@ -14,7 +14,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.confidence import Spread, features
-from turnwise.models.data import read_label, read_records
+from turnwise.models.data import Record, read_label, read_records
 from turnwise.models.encoder.example_space import ExampleSpace
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
@@ -30,6 +30,7 @@ from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.fusion import NO_EXAMPLE, Fusion
 from turnwise.models.roles import Relation, Role
+from turnwise.models.texts import write_count
 
 DRAWS = 10
 """Trials of each row, each with other examples."""
@@ -55,14 +56,15 @@ def read_answers(files: Iterable[str | Path]) -> list[Answer]:
         DataError: A file cannot be read or holds something else, or there is only one answer.
     """
     files = list(files)
-    answers = [
-        Answer(read_label(record, "id"), record.texts("texts")[0], record.texts("examples"))
-        for file in files
-        for record in read_records(file)
-    ]
+    answers = [read_answer(record) for file in files for record in read_records(file)]
     if len(answers) < 2:
         raise DataError("fewer than two answers", ", ".join(map(str, files)))
     return answers
+
+
+def read_answer(record: Record) -> Answer:
+    """Return the answer of `{"id", "texts", "examples"}`; raises DataError if it is not one."""
+    return Answer(read_label(record, "id"), record.texts("texts")[0], record.texts("examples"))
 
 
 def read_questions(files: Iterable[str | Path]) -> list[str]:
@@ -333,6 +335,8 @@ def evaluate_answers(
     outside: Sequence[str],
     examples: Sequence[int],
     covered: float = 1.0,
+    *,
+    others: Sequence[str] = (),
 ) -> Iterator[Row]:
     """Evaluate models with several numbers of examples, over `DRAWS` trials each.
 
@@ -342,6 +346,7 @@ def evaluate_answers(
         outside: Questions that no answer of the pool fits; may be empty.
         examples: Numbers of examples of an answer.
         covered: Share of the answers that have examples.
+        others: Texts of more answers, which have no examples and which nobody asks for.
 
     Yields:
         For each model a row a number. Metrics are R@1, R@3 and MRR of the questions that have an
@@ -350,23 +355,29 @@ def evaluate_answers(
         answer against those outside.
 
     Raises:
-        TurnwiseError: An answer has a single phrasing, so that none is left to be asked.
+        TurnwiseError: There are fewer than two answers, or one has a single phrasing, so that none
+            is left to be asked.
     """
+    if len(answers) < 2:
+        raise TurnwiseError("fewer than two answers with at least two examples")
     if lonely := [answer.id for answer in answers if len(answer.questions) < 2]:
         raise TurnwiseError(f"answer '{lonely[0]}' needs at least two examples")
     for label, model in models.items():
         encoded = encode_answers(model, answers, outside)
+        replies = model.encode(others, Role.AFTER)
         for count in examples:
             name = f"{label} · {name_examples(count, covered)}"
             most = max(examples)
             trials = [encoded.trial(count, covered, seed, most) for seed in range(DRAWS)]
+            if others:
+                trials = [with_more_replies(trial, replies) for trial in trials]
             yield row_of(name, model, trials)
 
 
 def name_examples(count: int, covered: float) -> str:
     """Return "3 examples for 50%", or so."""
     share = f" for {covered:.0%}" if count and covered < 1 else ""
-    return f"{count} example{'' if count == 1 else 's'}{share}"
+    return f"{write_count(count, 'example')}{share}"
 
 
 def row_of(name: str, model: UtteranceEncoder, trials: Sequence[Trial]) -> Row:

@@ -16,7 +16,6 @@ from turnwise.models.data import (
     Utterance,
     identifier,
     merge_runs,
-    read_label,
     read_records,
     read_utterance,
 )
@@ -76,28 +75,25 @@ class SearchSet:
     passages: tuple[str, ...]
 
 
-def read_search(conversations: Sequence[str | Path], passages: Sequence[str | Path]) -> SearchSet:
-    """Read files of conversations, and files of passages.
+def read_search(conversations: Sequence[str | Path], passages: Mapping[str, str]) -> SearchSet:
+    """Read files of conversations whose questions are answered by passages.
 
-    A line of the first is `{"id"?, "utterances": [{"speaker", "text", "passages"?, "rewrite"?}]}`.
-    An utterance with `passages`, the ids of the right ones, is a question. A line of the second is
-    `{"id", "text"}`, as a file of candidates has it.
+    A line is `{"id"?, "utterances": [{"speaker", "text", "passages"?, "rewrite"?}]}`. An utterance
+    with `passages`, the ids of the right ones, is a question.
+
+    Args:
+        conversations: The files.
+        passages: The texts of the passages by their ids.
 
     Raises:
-        DataError: A file cannot be read or holds something else, a passage has the id of another
-            one, a question names an unknown passage or all of them, or there is no question.
+        DataError: A file cannot be read or holds something else, a question names an unknown
+            passage or all of them, or there is no question.
     """
-    texts: dict[str, str] = {}
-    for record in (record for file in passages for record in read_records(file)):
-        name = read_label(record, "id")
-        if name in texts:
-            raise record.error("id", f"'{name}' is also the id of another passage")
-        texts[name] = record.text("text")
     records = [record for file in conversations for record in read_records(file)]
-    questions = [question for record in records for question in _read_questions(record, texts)]
+    questions = [question for record in records for question in _read_questions(record, passages)]
     if not questions:
         raise DataError("no utterance has passages", ", ".join(map(str, conversations)))
-    return SearchSet(tuple(questions), tuple(texts.values()))
+    return SearchSet(tuple(questions), tuple(passages.values()))
 
 
 def evaluate_search(

@@ -10,11 +10,22 @@ The package may import `wire` and `models`.
 """
 
 from turnwise.service.candidate_files.columns import Columns, split_names
+from turnwise.service.candidate_files.formats import read_records
 from turnwise.service.candidate_files.reader import (
     CandidateFile,
     CandidateReader,
     Row,
     parse_candidate,
+    read_ids,
 )
 
-__all__ = ["CandidateFile", "CandidateReader", "Columns", "Row", "parse_candidate", "split_names"]
+__all__ = [
+    "CandidateFile",
+    "CandidateReader",
+    "Columns",
+    "Row",
+    "parse_candidate",
+    "read_ids",
+    "read_records",
+    "split_names",
+]

@@ -49,10 +49,11 @@ class Columns:
             names: The columns that there are.
         """
         wanted = getattr(self, part)
-        if wanted is not None:
-            return [wanted] if wanted in names else []
+        if wanted in names:
+            return [wanted]
         folded = {_fold(name): name for name in reversed(names)}
-        found = [folded[name] for name in _NAMES[part] if name in folded]
+        sought = _NAMES[part] if wanted is None else (_fold(wanted),)
+        found = [folded[name] for name in sought if name in folded]
         return found if part == "examples" else found[:1]
 
     def know(self, names: Sequence[str]) -> bool:
@@ -61,8 +62,11 @@ class Columns:
 
     def check_header(self, names: Sequence[str], file: str, line: int) -> None:
         """Raise DataError if the header of a table lacks a column that is needed, or was named."""
-        named = [getattr(self, part) for part in _NAMES]
-        for wanted in filter(None, [*named, *(self.metadata or ())]):
+        for part in _NAMES:
+            wanted = getattr(self, part)
+            if wanted and not self.find(part, names):
+                raise DataError(f'no column "{wanted}" among {_quote(names)}', file, line)
+        for wanted in filter(None, self.metadata or ()):
             if wanted not in names:
                 raise DataError(f'no column "{wanted}" among {_quote(names)}', file, line)
         if not self.know(names):
@@ -96,8 +100,8 @@ class FieldReader:
         examples = [each for name in used["examples"] for each in _list_texts(given.get(name))]
         fields = {
             "text": text,
-            "id": next((_as_name(given.get(name)) for name in used["id"]), None),
-            "group": next((_as_name(given.get(name)) for name in used["group"]), None),
+            "id": next((as_name(given.get(name)) for name in used["id"]), None),
+            "group": next((as_name(given.get(name)) for name in used["group"]), None),
             "body": next((given.get(name) for name in used["body"]), None),
             "examples": examples,
             "metadata": self._collect_metadata(given, used, file, line),
@@ -151,7 +155,7 @@ def _quote(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def _as_name(value: object) -> object:
+def as_name(value: object) -> object:
     """Return an id or a group; numbers become text."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return str(value) if is_number else value

@@ -64,7 +64,7 @@ def read_records(
         elif ending in {".csv", ".tsv"} or _is_table(first, name, columns):
             yield from _read_table(lines, name, columns)
         elif ending == ".txt":
-            yield from _read_texts(lines)
+            yield from _read_texts(lines, columns)
         else:
             raise DataError("not JSON: expected an object a line, or an array", name, skipped + 1)
 
@@ -81,7 +81,7 @@ def _read_table(lines: Iterable[str], name: str, columns: Columns) -> Iterator[R
     yield from table.rows
 
 
-def _read_texts(lines: Iterable[str]) -> Iterator[Record]:
+def _read_texts(lines: Iterable[str], columns: Columns) -> Iterator[Record]:
     for number, line in enumerate(lines, start=1):
         if text := line.strip():
-            yield number, {"text": text}
+            yield number, {columns.text or "text": text}

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from turnwise.models.errors import DataError, message_of
 from turnwise.models.text_files import open_binary
-from turnwise.service.candidate_files.columns import Columns, FieldReader
+from turnwise.models.texts import write_count
+from turnwise.service.candidate_files.columns import Columns, FieldReader, as_name
 from turnwise.service.candidate_files.formats import read_records
 from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate, derive_id
 
@@ -31,6 +32,11 @@ class Row(NamedTuple):
     def where(self) -> str:
         """The line, or the file if no line is known."""
         return self.file if self.line is None else f"line {self.line}"
+
+    @property
+    def id(self) -> str:
+        """The id of the candidate in a pool."""
+        return self.candidate.id or derive_id(self.candidate.text)
 
     def error(self, what: str, field: str | None = None) -> DataError:
         """Return an error that names the place."""
@@ -58,6 +64,18 @@ class CandidateReader:
         for line, record in read_records(file, name, self._fields.columns, self._encoding):
             yield self.read_record(record, name, line)
 
+    def read_files(self, paths: Iterable[Path]) -> list[Row]:
+        """Return the candidates of files, which are read as one.
+
+        Raises:
+            DataError: As `read` and `merge`.
+        """
+        return self.merge(row for path in paths for row in self._read_file(path))
+
+    def _read_file(self, path: Path) -> Iterator[Row]:
+        with open_binary(path) as file:
+            yield from self.read(file, str(path))
+
     def read_record(self, record: Mapping[str, Any], file: str, line: int | None) -> Row:
         """Return the candidate of a record.
 
@@ -77,9 +95,8 @@ class CandidateReader:
         """
         merged: dict[str, Row] = {}
         for row in rows:
-            key = row.candidate.id or derive_id(row.candidate.text)
-            first = merged.get(key)
-            merged[key] = _merge_two(first, row) if first else row
+            first = merged.get(row.id)
+            merged[row.id] = _merge_two(first, row) if first else row
         return list(merged.values())
 
     def notes(self, left_out: int) -> list[str]:
@@ -90,7 +107,10 @@ class CandidateReader:
         """
         notes = [self._fields.describe()]
         if left_out:
-            notes.append(f"{left_out} examples left out: a candidate has at most {MOST_EXAMPLES}")
+            notes.append(
+                f"{write_count(left_out, 'example')} left out: a candidate has at most "
+                f"{MOST_EXAMPLES}"
+            )
         return list(filter(None, notes))
 
 
@@ -123,11 +143,31 @@ class CandidateFile:
             DataError: The file cannot be read, a record is not a candidate, or there are none.
         """
         reader = CandidateReader(columns, encoding)
-        with open_binary(path) as file:
-            rows = reader.merge(reader.read(file, str(path)))
+        rows = reader.read_files([path])
         if not rows:
             raise DataError("there are no candidates", str(path))
         return cls(path, rows, reader.notes(sum(row.left_out for row in rows)))
+
+
+def read_ids(path: Path) -> list[str]:
+    """Return the ids in the column or field `id` of a file, or in the lines of a `.txt`, once each.
+
+    Args:
+        path: A file of any format that `CandidateFile.read` takes, with or without texts.
+
+    Raises:
+        DataError: The file cannot be read, or a record has no id.
+    """
+    columns = Columns(text="id")
+    ids: dict[str, None] = {}
+    with open_binary(path) as file:
+        for line, record in read_records(file, str(path), columns):
+            found = columns.find("text", list(record))
+            id = as_name(record[found[0]]) if found else None
+            if not isinstance(id, str) or not id:
+                raise DataError("no id", str(path), line, "id")
+            ids[id] = None
+    return list(ids)
 
 
 def _merge_two(first: Row, second: Row) -> Row:

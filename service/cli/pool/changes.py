@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from turnwise.service.client import CandidateFile, NotFoundError, Pool, UploadedCandidate
-from turnwise.service.wire.pools import PoolCandidate, derive_id
+from turnwise.service.wire.pools import PoolCandidate
 
 _PAGE = 500
 _SHOWN = 10
@@ -29,7 +29,7 @@ class Changes:
     @classmethod
     def find(cls, file: CandidateFile, pool: Pool) -> "Changes":
         """Return the changes, with a pool that perhaps does not exist."""
-        given = {each.id or derive_id(each.text): each for each in file.candidates}
+        given = {row.id: row.candidate for row in file.rows}
         changes = cls()
         try:
             for held in _list_candidates(pool):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnwise.models.texts import write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
 
 if TYPE_CHECKING:
@@ -36,7 +37,13 @@ def learn(
 
 
 def remove(
-    file: Annotated[Path, typer.Argument(help='Lines of {"id"} (.jsonl; .gz, .xz).')],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Candidates with ids, in any file that `turnwise pool load` takes, or a .txt with "
+            "one id a line."
+        ),
+    ],
     *,
     pool: Annotated[str, typer.Option(help="Name of the pool.")],
     url: Url = LOCAL,
@@ -46,10 +53,14 @@ def remove(
 
     The command removes the ids in batches. Each batch makes one version of the pool.
     """
-    ids = _read_ids(file)
+    from turnwise.service.candidate_files import read_ids
+
+    ids = read_ids(file)
     with connected(url, key) as client:
         total = remove_in_batches(client, client.pool(pool), ids)
-    typer.echo(f"pool {pool}: {total.removed} candidates removed, {total.missing} were not there")
+    typer.echo(
+        f"pool {pool}: {write_count(total.removed, 'candidate')} removed, {total.missing} not there"
+    )
 
 
 def remove_in_batches(client: "Client", pool: "Pool", ids: Sequence[str]) -> "Removed":
@@ -76,17 +87,7 @@ def alias(
     """Create an alias of a pool on a running service, or move it to another pool."""
     with connected(url, key) as client:
         pool = client.pool(name).point_to(to)
-    typer.echo(f"alias {name}: pool {pool.name}, version {pool.version}, {pool.size} candidates")
-
-
-def _read_ids(file: Path) -> list[str]:
-    """Return the ids that a file lists, without duplicates."""
-    from turnwise.models.errors import DataError
-    from turnwise.models.text_files import read_jsonl
-
-    ids: dict[str, None] = {}
-    for number, record in read_jsonl(file):
-        if not isinstance(record.get("id"), str):
-            raise DataError("the line has no id", str(file), number, "id")
-        ids[record["id"]] = None
-    return list(ids)
+    typer.echo(
+        f"alias {name}: pool {pool.name}, version {pool.version}, "
+        f"{write_count(pool.size, 'candidate')}"
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from turnwise.models.errors import DataError
-from turnwise.service.candidate_files import CandidateFile, Columns
+from turnwise.service.candidate_files import CandidateFile, Columns, read_ids
 
 OPEN = {"text": "Wir öffnen um 9; sonntags nie.", "id": "1", "metadata": {"topic": "hours"}}
 BYE = {"text": "Tschüss, bis bald!", "id": "2", "metadata": {"topic": "end"}}
@@ -147,7 +147,7 @@ def test_columns_may_have_any_name(tmp_path: Path) -> None:
     [
         ("a.csv", "When?,At 9.\n", 'line 1: no text among the columns of the first row, "When?"'),
         ("a.csv", "\ntext,b,b\n", 'line 2: the header has two columns "b"'),
-        ("a.csv", "text,b\nx,1\nx\n", "line 3: 1 cells, but the header has 2"),
+        ("a.csv", "text,b\nx,1\nx\n", "line 3: 1 cell, but the header has 2"),
         ("a.csv", "text,b\nx,1\ny,z,3\n", "line 3: 3 cells, but the header has 2"),
         ("a.csv", 'text,b\n"x\ny",1\n,2\n', 'line 4, field "text": empty'),
         ("a.csv", 'text\n"x', "line 2: not CSV"),
@@ -192,3 +192,32 @@ def test_a_text_with_two_values_of_a_column_is_shown_with_both(tmp_path: Path) -
     with pytest.raises(DataError, match=r'line 4: the text is.*line 2.*"7" there and "9" here'):
         read(tmp_path / "a.csv", content)
     assert len(read(tmp_path / "a.csv", content, Columns(metadata=[]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '{"id": "7"}\n{"id": "b c", "text": "x"}\n{"id": 7}'),
+        ("a.csv", "text;ID\nx;7\ny;b c\nz;7\n"),
+        ("a.txt", "7\nb c\n\n7\n"),
+    ],
+)
+def test_ids_are_read_from_any_file(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    assert read_ids(tmp_path / name) == ["7", "b c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("a.jsonl", '{"id": "7"}\n{"text": "x"}', r'line 2, field "id": no id'),
+        ("a.csv", "text,id\nx,\n", r'line 2, field "id": no id'),
+        ("a.csv", "text,kind\nx,7\n", 'no column "id" among "text", "kind"'),
+    ],
+)
+def test_a_record_without_an_id_is_named(
+    tmp_path: Path, name: str, content: str, what: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=what):
+        read_ids(tmp_path / name)

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from turnwise.models.evaluation.conversational_search import evaluate_search, read_search
+from turnwise.models.texts import write_count
+from turnwise.service.candidate_files import CandidateReader
 from turnwise.service.cli.models.evaluate.loading import load_encoders
 from turnwise.service.cli.models.evaluate.options import Compared
 from turnwise.service.cli.models.evaluate.report import report
@@ -18,12 +20,14 @@ def measure(
     out: Path | None,
 ) -> None:
     """Find the passages of questions that need their conversation."""
-    questions = read_search(data, passages)
+    rows = CandidateReader().read_files(passages)
+    questions = read_search(data, {row.id: row.candidate.text for row in rows})
     encoders = load_encoders(compared)
-    rows = list(evaluate_search(encoders, questions, utterances, words))
+    results = list(evaluate_search(encoders, questions, utterances, words))
     note = (
-        f"{len(questions.questions)} questions, {len(questions.passages)} passages. Joined "
+        f"{write_count(len(questions.questions), 'question')}, "
+        f"{write_count(len(questions.passages), 'passage')}. Joined "
         f"utterances and running query read the last {utterances} utterances, and the first "
         f"{words} words of those of other speakers."
     )
-    report("conversational-search", [*data, *passages], rows, out, note)
+    report("conversational-search", [*data, *passages], results, out, note)

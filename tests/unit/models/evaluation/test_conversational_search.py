@@ -14,7 +14,7 @@ from turnwise.models.evaluation.conversational_search import (
 from turnwise.models.roles import EncoderKind
 from turnwise.models.text_files import write_jsonl
 
-PASSAGES = [{"id": word, "text": word, "body": "Long."} for word in ("bread", "rain", "music")]
+PASSAGES = {word: word for word in ("bread", "rain", "music")}
 FORMS = ("last utterance", "joined utterances", "running query", "rewrite")
 
 
@@ -28,8 +28,7 @@ def bot(text: str) -> dict[str, Any]:
 
 def read(folder: Path, *conversations: Mapping[str, Any]) -> SearchSet:
     write_jsonl(folder / "c.jsonl", conversations)
-    write_jsonl(folder / "p.jsonl", PASSAGES)
-    return read_search([folder / "c.jsonl"], [folder / "p.jsonl"])
+    return read_search([folder / "c.jsonl"], PASSAGES)
 
 
 def test_an_utterance_with_passages_is_a_question(tmp_path: Path) -> None:
@@ -58,12 +57,6 @@ def test_an_error_says_what_is_wrong(
 ) -> None:
     with pytest.raises(DataError, match=error):
         read(tmp_path, {"utterances": utterances})
-
-
-def test_passages_of_one_id_are_an_error(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "p.jsonl", [PASSAGES[0], PASSAGES[0]])
-    with pytest.raises(DataError, match=r"line 2.*also the id of another passage"):
-        read_search([], [tmp_path / "p.jsonl"])
 
 
 def test_each_form_reads_its_part_of_the_conversation(

@@ -44,4 +44,18 @@ def test_answers_writes_a_row_a_number_of_examples(triple: str, tmp_path: Path) 
     assert without.endswith("recurring.jsonl, 0 examples")
     assert with_one.endswith("recurring.jsonl, 1 example for 50%")
     assert {"r@1", "r@3", "mrr", "standard_error"} <= rows[0]["metrics"].keys()
-    assert "3 answers, 1 questions outside" in (out / "results.md").read_text()
+    assert "3 answers, 1 question outside" in (out / "results.md").read_text()
+
+
+def test_answers_may_be_any_file_of_candidates(triple: str, tmp_path: Path) -> None:
+    rows = ["bread?,bread.,shop", "bread bread?,bread.,shop", "rain?,rain.,", "rain rain?,rain.,"]
+    rows += ["bread lamp?,more bread.,shop", ",music.,"]
+    (tmp_path / "a.csv").write_text("\n".join(["Question,Answer,Group", *rows]))
+    (tmp_path / "o.txt").write_text("lamp\n")
+    files = ["--data", tmp_path / "a.csv", "--outside", tmp_path / "o.txt", "--examples", 1]
+    command = ["evaluate", "answers", *files, "--model", triple, "--out", tmp_path]
+    result = CliRunner().invoke(app, list(map(str, command)))
+    assert result.exit_code == 0, result.output
+    made = (tmp_path / "results.md").read_text()
+    assert "2 answers, 1 question outside" in made
+    assert "Nobody asks for 1 other with fewer than two examples." in made

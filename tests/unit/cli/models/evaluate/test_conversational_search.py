@@ -23,3 +23,14 @@ def test_the_sample_gives_a_row_a_form_of_the_questions(triple: str, tmp_path: P
     for row in written["rows"]:
         assert {"r@1", "mrr", "ndcg@10", "r@1/turns=1", "standard_error"} <= row["metrics"].keys()
     assert "40 questions, 24 passages" in (tmp_path / "results.md").read_text()
+
+
+def test_passages_may_be_any_file_of_candidates(triple: str, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id;answer\npool;We swim.\nbar;We drink.\n")
+    asked = {"speaker": "user", "text": "Swim?", "passages": ["pool"]}
+    (tmp_path / "c.jsonl").write_text(json.dumps({"utterances": [asked]}))
+    files = ["--data", tmp_path / "c.jsonl", "--passages", tmp_path / "p.csv"]
+    command = ["evaluate", "conversational-search", *files, "--model", triple, "--out", tmp_path]
+    result = CliRunner().invoke(app, list(map(str, command)))
+    assert result.exit_code == 0, result.output
+    assert "1 question, 2 passages" in (tmp_path / "results.md").read_text()

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from turnwise.models.encoder.torch import encode_texts
+from turnwise.models.encoder.torch import UtteranceEncoder, encode_tokens
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import losses
 from turnwise.models.training.base import load_base
@@ -54,11 +54,12 @@ def main() -> None:
     )
     tables = (batch.first, batch.second, batch.after)
     triples = torch.stack([examples.first, examples.second, examples.after], dim=1)
-    texts = [batch.texts[t.flat[p]] for row in triples for t, p in zip(tables, row, strict=True)]
+    items = [batch.items[t.flat[p]] for row in triples for t, p in zip(tables, row, strict=True)]
+    reader = UtteranceEncoder(encoder)
     values: dict[str, float] = {}
 
     def one_by_one() -> None:
-        encoded = encode_texts(encoder, texts, dtype)
+        encoded = encode_tokens(encoder, reader.tokenize(items), dtype)
         first, second, after = encoded.unflatten(0, (-1, 3)).unbind(1)
         mixture = torch.nn.functional.normalize(first + second, dim=-1)
         loss = torch.nn.functional.mse_loss((mixture * after).sum(-1), examples.score)
@@ -66,7 +67,7 @@ def main() -> None:
         values["naive"] = loss.item()
 
     def once() -> None:
-        encoded = encode_texts(encoder, batch.texts, dtype)
+        encoded = encode_tokens(encoder, reader.tokenize(batch.items), dtype)
         loss = losses.curved_loss(losses.Vectors.of(encoded, batch), examples)
         loss.backward()
         values["ours"] = loss.item()
@@ -75,8 +76,8 @@ def main() -> None:
     fast = seconds(once)
     print(f"loss of the sample: {values['naive']:.6f} one by one, {values['ours']:.6f} at once")
     print(
-        f"{len(triples):,} triples: {slow:.2f} s for {len(texts):,} texts, "
-        f"{fast:.2f} s for {len(batch.texts):,}: {slow / fast:.1f} times faster"
+        f"{len(triples):,} triples: {slow:.2f} s for {len(items):,} texts, "
+        f"{fast:.2f} s for {len(batch.items):,}: {slow / fast:.1f} times faster"
     )
 
 
@@ -89,7 +90,7 @@ def count(windows: list[Window]) -> tuple[int, int]:
     """Return the texts of an epoch: three for each triple, and as many as training reads."""
     pairs = (WINDOW - 1) * (WINDOW - 2) // 2
     triples = pairs + 3 * (WINDOW - 1)
-    ours = sum(len(collate([window], EncoderKind.TRIPLE).texts) for window in windows)
+    ours = sum(len(collate([window], EncoderKind.TRIPLE).items) for window in windows)
     return count_windows(windows) * triples * 3, ours
 
 

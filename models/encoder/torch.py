@@ -94,12 +94,14 @@ class UtteranceEncoder:
         device: str | None = None,
         precision: Precision = "float32",
         heads: RoleHeads | None = None,
+        emoji: EmojiWords | None = None,
     ) -> None:
         """Load a model, or wrap a loaded one.
 
         Args:
             name: A folder, a hub name, or a loaded model.
             heads: The heads of a loaded model; a folder or hub name brings its own.
+            emoji: The words of emoji of a loaded model; a folder or hub name brings its own.
             device: A torch device; by default a GPU if there is one, else the CPU.
             precision: Precision of the transformer's arithmetic. Vectors are always float32.
 
@@ -110,7 +112,7 @@ class UtteranceEncoder:
             self.model = name
             self.name = "model"
             self.heads = heads
-            self.emoji = None
+            self.emoji = emoji
             self.example_space = None
             card = Card(Aggregation())
         else:
@@ -477,9 +479,10 @@ def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list
         yield batch
 
 
-def encode_texts(model: SentenceTransformer, texts: list[str], dtype: torch.dtype) -> torch.Tensor:
-    """Encode n ≥ 1 texts, prefixes included, in batches of like length; (n, d) unit rows."""
-    tokens = tokenize(model, texts)
+def encode_tokens(
+    model: SentenceTransformer, tokens: list[list[int]], dtype: torch.dtype
+) -> torch.Tensor:
+    """Encode n ≥ 1 texts in word pieces, in batches of like length; (n, d) unit rows."""
     grouped = list(batches([len(ids) for ids in tokens]))
     vectors = torch.cat([forward(model, [tokens[i] for i in batch], dtype) for batch in grouped])
     order = torch.tensor([index for batch in grouped for index in batch], device=vectors.device)

@@ -17,8 +17,7 @@ from torch import nn
 
 from turnwise.models.card import CARD
 from turnwise.models.encoder import eight_bits
-from turnwise.models.encoder.heads import RoleHeads
-from turnwise.models.encoder.torch import transformer_of
+from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.errors import TrainingError
 from turnwise.models.files import recover_folder, replace_folder
 from turnwise.models.model_files import UNREADABLE
@@ -56,26 +55,29 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
     return recipe | {"items": list(counts)}
 
 
-def save_model(
-    model: SentenceTransformer, heads: RoleHeads | None, folder: Path, config: EncoderConfig
-) -> None:
-    """Write a model as a sentence-transformers folder in float16, with its card and recipe."""
+def save_model(encoder: UtteranceEncoder, folder: Path, config: EncoderConfig) -> None:
+    """Write an encoder as a sentence-transformers folder in float16, with its card and recipe."""
     card = {"aggregation": asdict(config.aggregation), "trained": config.model_dump(mode="json")}
     with replace_folder(folder) as fresh:
-        save_encoder(model, fresh)
-        if heads:
-            heads.save(fresh)
+        save_encoder(encoder, fresh)
+        if encoder.heads:
+            encoder.heads.save(fresh)
         if config.eight_bits:
-            eight_bits.save(transformer_of(model), fresh)
+            eight_bits.save(transformer_of(encoder.model), fresh)
         _write_json(fresh / CARD, card)
 
 
-def save_encoder(model: SentenceTransformer, folder: Path) -> None:
-    """Write a model that is being trained as a sentence-transformers folder in float16."""
-    half = deepcopy(model).half()
+def save_encoder(encoder: UtteranceEncoder, folder: Path) -> None:
+    """Write an encoder that is being trained as a sentence-transformers folder in float16.
+
+    The folder has its words of emoji, and neither heads nor a card.
+    """
+    half = deepcopy(encoder.model).half()
     transformer_of(half).set_attn_implementation("sdpa")
     half.save_pretrained(str(folder), create_model_card=False)
-    _write_older_layout(folder, model)
+    _write_older_layout(folder, encoder.model)
+    if encoder.emoji:
+        encoder.emoji.save(folder)
 
 
 def _write_older_layout(folder: Path, model: SentenceTransformer) -> None:

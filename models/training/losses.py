@@ -31,7 +31,7 @@ A step by hand, with random vectors in place of an encoder's:
     >>> from turnwise.models.training.windows import collate, pair_examples, windows_of
     >>> said = (Utterance("A", "Tea?"), Utterance("B", "Yes, please."), Utterance("A", "Sugar?"))
     >>> batch = collate(list(windows_of(Dialogue("d", said))), EncoderKind.CURVED)
-    >>> encoded = torch.randn(len(batch.texts), 8, generator=torch.manual_seed(0))
+    >>> encoded = torch.randn(len(batch.items), 8, generator=torch.manual_seed(0))
     >>> vectors = Vectors.of(functional.normalize(encoded, dim=1), batch)
     >>> rng = np.random.default_rng(0)
     >>> examples = pair_examples(batch, 5, rng, directional=True, curved=True)

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from turnwise.models.data import Dialogue, Preferred, Utterance
 from turnwise.models.detokenise import tokenise
+from turnwise.models.encoder.long_texts import keeps_ends
 from turnwise.models.roles import (
     EncoderKind,
     Relation,
     Role,
     RoleText,
-    break_up_tokens,
     prefixed,
     relation_to,
 )
@@ -57,23 +57,21 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowBatch:
-    """W windows of at most T utterances, as indices into a list of U distinct texts.
+    """W windows of at most T utterances, as indices into a list of U distinct texts in roles.
 
     Attributes:
-        texts: The U distinct texts, with their prefixes.
-        without_prefix: The same texts without their prefixes.
-        first: (W, T) index in `texts` of each utterance as [B1]; 0 where there is none.
+        items: The U distinct texts in their roles.
+        first: (W, T) index in `items` of each utterance as [B1]; 0 where there is none.
         second: (W, T) the same as [B2] (CCL: as the only context role).
         after: (W, T) the same as [AFTER]; without heads only of targets.
         spoken: (W, T) whether a window has an utterance there.
         target: (W, T) whether the responder says it.
         dialogue: (W,) equal where two windows are of the same dialogue.
-        passed_over: (R,) index in `texts`, as [AFTER], of the texts passed over for a target.
+        passed_over: (R,) index in `items`, as [AFTER], of the texts passed over for a target.
         preferred: (R,) index of that target in the flattened (W * T) turns.
     """
 
-    texts: list[str]
-    without_prefix: list[str]
+    items: list[RoleText]
     first: Int64
     second: Int64
     after: Int64
@@ -85,18 +83,16 @@ class WindowBatch:
 
     @property
     def in_context(self) -> Int64:
-        """Indices in `texts` of the utterances as a context has them, each once."""
+        """Indices in `items` of the utterances as a context has them, each once."""
         return np.union1d(self.first[self.spoken], self.second[self.spoken])
 
-    def noisy_texts(self, share: float, rng: np.random.Generator) -> list[str]:
-        """Return `texts`, in which a share of those of contexts has noise; targets stay clean."""
-        texts = list(self.texts)
+    def noisy_items(self, share: float, rng: np.random.Generator) -> list[RoleText]:
+        """Return `items`, in which a share of those of contexts has noise; targets stay clean."""
+        items = list(self.items)
         for index in self.in_context:
             if rng.random() < share:
-                clean = break_up_tokens(self.without_prefix[index])
-                noise = break_up_tokens(noisy(self.without_prefix[index], rng))
-                texts[index] = texts[index].removesuffix(clean) + noise
-        return texts
+                items[index] = items[index]._replace(text=noisy(items[index].text, rng))
+        return items
 
 
 def windows_of(dialogue: Dialogue) -> Iterator[Window]:
@@ -133,7 +129,7 @@ def spaced(window: Window) -> Window:
 
 def collate(windows: Sequence[Window], kind: EncoderKind) -> WindowBatch:
     """Return windows as a batch for an encoder of a kind."""
-    texts = _DistinctTexts(kind)
+    items = _DistinctItems(kind)
     shape = (len(windows), max(len(window.utterances) for window in windows))
     index = {role: np.zeros(shape, np.int64) for role in (Role.FIRST, Role.SECOND, Role.AFTER)}
     spoken = np.zeros(shape, np.bool_)
@@ -147,16 +143,15 @@ def collate(windows: Sequence[Window], kind: EncoderKind) -> WindowBatch:
             spoken[row, turn] = True
             target[row, turn] = is_target
             for role in _roles_of(kind, is_target=is_target):
-                index[role][row, turn] = texts.index_of(RoleText(utterance.text, role, relation))
+                index[role][row, turn] = items.index_of(RoleText(utterance.text, role, relation))
             if is_target and isinstance(utterance, Preferred):
                 for other in utterance.passed_over[:PASSED_OVER]:
-                    passed_over.append(texts.index_of(RoleText(other, Role.AFTER, relation)))
+                    passed_over.append(items.index_of(RoleText(other, Role.AFTER, relation)))
                     preferred.append(row * shape[1] + turn)
     numbers: dict[Dialogue, int] = {}
     dialogue = [numbers.setdefault(window.dialogue, len(numbers)) for window in windows]
     return WindowBatch(
-        texts=texts.prefixed,
-        without_prefix=texts.without_prefix,
+        items=items.first,
         first=index[Role.FIRST if kind.paired else Role.SECOND],
         second=index[Role.SECOND],
         after=index[Role.AFTER],
@@ -177,25 +172,22 @@ def _roles_of(kind: EncoderKind, *, is_target: bool) -> list[Role]:
     return roles
 
 
-class _DistinctTexts:
-    """The distinct texts of a batch, in the order in which they were first added."""
+class _DistinctItems:
+    """The texts of a batch that an encoder reads differently, in the order of their first use."""
 
     def __init__(self, kind: EncoderKind) -> None:
         self._kind = kind
-        self._index_of: dict[str, int] = {}
-        self.without_prefix: list[str] = []
-
-    @property
-    def prefixed(self) -> list[str]:
-        return list(self._index_of)
+        self._index_of: dict[tuple[str, bool], int] = {}
+        self.first: list[RoleText] = []
+        """The first item of each text."""
 
     def index_of(self, item: RoleText) -> int:
         """Return the index of a text, which is added if it is new."""
-        text = prefixed(self._kind, item)
-        if text not in self._index_of:
-            self._index_of[text] = len(self._index_of)
-            self.without_prefix.append(item.text)
-        return self._index_of[text]
+        read = (prefixed(self._kind, item), keeps_ends(item))
+        if read not in self._index_of:
+            self._index_of[read] = len(self.first)
+            self.first.append(item)
+        return self._index_of[read]
 
 
 @dataclass(frozen=True, slots=True)

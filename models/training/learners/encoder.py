@@ -13,16 +13,15 @@ from torch import Tensor, nn
 
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import eight_bits
+from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.head_arrays import HEADS
 from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.encoder.torch import (
     UtteranceEncoder,
     dimension_of,
-    encode_texts,
+    encode_tokens,
     forward,
-    is_truncated,
     load_heads,
-    tokenize,
     transformer_of,
 )
 from turnwise.models.errors import DataError, ModelError
@@ -35,7 +34,6 @@ from turnwise.models.roles import (
     Role,
     RoleText,
     candidate_inputs,
-    prefixed,
     read_as,
 )
 from turnwise.models.training import losses
@@ -68,8 +66,9 @@ from turnwise.models.training.windows import (
     triple_examples,
 )
 
-Task = tuple[list[str], Callable[[Tensor], Iterator[tuple[str, Tensor]]]]
-"""Texts that a step encodes, and a function from their vectors to the parts of the loss."""
+Task = tuple[Sequence[RoleText | str], Callable[[Tensor], Iterator[tuple[str, Tensor]]]]
+"""Texts that a step encodes, in roles or as the encoder reads them, and a function from their
+vectors to the parts of the loss."""
 
 START_TEXTS = 8000
 """Texts from which new heads start."""
@@ -104,6 +103,8 @@ class EncoderLearner(nn.Module):
         self.counts = [len(windows) for windows, _ in self.corpora] + [len(self._nli)]
         self.encoder = load_base(config)
         self.heads = make_heads(config, self.encoder)
+        self._emoji = EmojiWords.of_model(config.base)
+        self._reader = self._wrap(self.encoder, self.heads)
         self._teacher = load_teacher(config)
         if self.heads and self._teacher and load_heads(config.base) is None:
             self._start_heads(self.heads, self._teacher)
@@ -122,6 +123,11 @@ class EncoderLearner(nn.Module):
         for corpus, (windows, _) in zip(config.data, self.corpora, strict=True):
             dialogues = dict.fromkeys(window.dialogue for window in windows)
             warn_of_cut_texts(str(find(corpus.path)), dialogues, self.is_truncated)
+
+    def _wrap(self, model: SentenceTransformer, heads: RoleHeads | None) -> UtteranceEncoder:
+        """Return a model as a service reads texts with it."""
+        precision = self.config.precision
+        return UtteranceEncoder(model, precision=precision, heads=heads, emoji=self._emoji)
 
     @property
     def weights(self) -> nn.Module:
@@ -169,7 +175,8 @@ class EncoderLearner(nn.Module):
         counts = [len(texts) for texts, _ in tasks]
         precision = getattr(torch, self.config.precision)
         texts = [text for texts, _ in tasks for text in texts]
-        encoded = encode_texts(self.encoder, texts, precision).split(counts)
+        tokens = self._reader.tokenize(texts)
+        encoded = encode_tokens(self.encoder, tokens, precision).split(counts)
         parts: dict[str, Tensor] = {}
         for (_, losses_of), vectors in zip(tasks, encoded, strict=True):
             parts |= losses_of(vectors)
@@ -191,7 +198,7 @@ class EncoderLearner(nn.Module):
                 distilled = self._distil(self._teacher, laid_out, encoded, rng)
                 yield "distil", self.config.objectives.distil * distilled
 
-        return laid_out.noisy_texts(self.config.noise, rng), losses_of
+        return laid_out.noisy_items(self.config.noise, rng), losses_of
 
     def _other_tasks(self, rng: np.random.Generator) -> Iterator[Task]:
         """Yield the tasks of texts that are no dialogues, as far as the run has them."""
@@ -225,7 +232,7 @@ class EncoderLearner(nn.Module):
             loss = losses.similarity_loss(encoded, theirs, log_scale.exp())
             yield "similarity", self.config.objectives.similarity * loss
 
-        return [prefixed(self.config.kind, said_by_other(text)) for text in said], losses_of
+        return [said_by_other(text) for text in said], losses_of
 
     def _minimal_pairs(self, number: int, rng: np.random.Generator) -> Task:
         """Return the task of minimal pairs, by the running query that the card will recommend."""
@@ -239,7 +246,7 @@ class EncoderLearner(nn.Module):
             loss = losses.minimal_pairs_loss(vectors, queries)
             yield "minimal_pairs", self.config.objectives.minimal_pairs * loss
 
-        return laid_out.noisy_texts(self.config.noise, rng), losses_of
+        return laid_out.noisy_items(self.config.noise, rng), losses_of
 
     def _parts(
         self, vectors: losses.Vectors, batch: WindowBatch, rng: np.random.Generator
@@ -297,7 +304,6 @@ class EncoderLearner(nn.Module):
     def _start_heads(self, heads: RoleHeads, teacher: UtteranceEncoder) -> None:
         """Let new heads start where the base's vectors say most about the teacher's."""
         texts = self._draw_texts(START_TEXTS)
-        own = UtteranceEncoder(self.encoder, precision=self.config.precision, heads=heads)
 
         def vectors(
             encoder: UtteranceEncoder, roles: Iterable[tuple[Role, Relation | None]]
@@ -308,7 +314,7 @@ class EncoderLearner(nn.Module):
             return torch.from_numpy(encoded).to(self.encoder.device)
 
         heads.start_from(
-            vectors(own, [read_as(role) for role, _ in HEADS]), vectors(teacher, HEADS)
+            vectors(self._reader, [read_as(role) for role, _ in HEADS]), vectors(teacher, HEADS)
         )
 
     def _draw_texts(self, number: int) -> list[str]:
@@ -320,8 +326,8 @@ class EncoderLearner(nn.Module):
     def _draw_tokens(self) -> list[list[int]]:
         """Return texts as the encoder reads them, in turns as a context's and as a candidate's."""
         texts = self._draw_texts(SCALE_TEXTS)
-        items = [*candidate_inputs(texts[::2]), *(said_by_other(text) for text in texts[1::2])]
-        return tokenize(self.encoder, [prefixed(self.config.kind, item) for item in items])
+        said = map(said_by_other, texts[1::2])
+        return self._reader.tokenize([*candidate_inputs(texts[::2]), *said])
 
     def _distil(
         self,
@@ -343,16 +349,17 @@ class EncoderLearner(nn.Module):
         if self.heads is None:
             with torch.no_grad():
                 precision = getattr(torch, self.config.precision)
-                taught = encode_texts(teacher.model, batch.texts, precision)
+                tokens = teacher.tokenize(batch.items)
+                taught = encode_tokens(teacher.model, tokens, precision)
             return losses.distillation_loss(
                 (after, context), (taught[as_after], taught[in_context])
             )
         drawn = rng.integers(len(_OF_UTTERANCES), size=len(in_context))
         items = [
-            RoleText(batch.without_prefix[index], *_OF_UTTERANCES[role])
+            RoleText(batch.items[index].text, *_OF_UTTERANCES[role])
             for index, role in zip(in_context, drawn, strict=True)
         ]
-        candidates = candidate_inputs(batch.without_prefix[index] for index in as_after)
+        candidates = candidate_inputs(batch.items[index].text for index in as_after)
         taught = torch.from_numpy(teacher.encode_in_roles([*candidates, *items])).to(encoded)
         return losses.distillation_loss(
             (after, self.heads(context, items)),
@@ -366,19 +373,16 @@ class EncoderLearner(nn.Module):
 
     def validate(self) -> Metrics:
         """Return the average ranks of the encoder as it would be kept."""
-        encoder, heads = self.blend_with_base()
-        return self._validate(
-            UtteranceEncoder(encoder, precision=self.config.precision, heads=heads)
-        )
+        return self._validate(self.blend_with_base())
 
     def save(self, folder: Path) -> None:
         """Write the current encoder."""
-        save_model(*self.blend_with_base(), folder, self.config)
+        save_model(self.blend_with_base(), folder, self.config)
 
-    def blend_with_base(self) -> tuple[SentenceTransformer, RoleHeads | None]:
-        """Return the encoder and its heads, averaged with the base's (Wortsman et al., 2022)."""
+    def blend_with_base(self) -> UtteranceEncoder:
+        """Return the encoder, averaged with the base's (Wortsman et al., 2022)."""
         if not (self.config.keep_base or self.config.eight_bits):
-            return self.encoder, self.heads
+            return self._wrap(self.encoder, self.heads)
         encoder, heads = deepcopy((self.encoder, self.heads))
         if self.config.keep_base:
             for weights, base in zip(_parameters(encoder, heads), self._base, strict=True):
@@ -386,7 +390,7 @@ class EncoderLearner(nn.Module):
         if self.config.eight_bits:
             self._simulate_eight_bits(encoder)
             eight_bits.round_weights(transformer_of(encoder))
-        return encoder, heads
+        return self._wrap(encoder, heads)
 
     def _simulate_eight_bits(self, encoder: SentenceTransformer) -> None:
         def run() -> None:
@@ -397,7 +401,7 @@ class EncoderLearner(nn.Module):
 
     def is_truncated(self, text: str) -> bool:
         """Return whether an utterance of a context has more word pieces than the encoder reads."""
-        return is_truncated(self.encoder, prefixed(self.config.kind, said_by_other(text)))
+        return self._reader.is_too_long(said_by_other(text))
 
 
 def said_by_other(text: str) -> RoleText:

@@ -7,18 +7,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.torch import (
     UtteranceEncoder,
     dimension_of,
-    encode_texts,
-    is_truncated,
+    encode_tokens,
 )
 from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.evaluation.split import Context
 from turnwise.models.files import replace_folder
 from turnwise.models.network_folder import save_reranker
 from turnwise.models.pairwise import ENCODER, PairwiseModel, Projectors
-from turnwise.models.roles import Role, RoleText, encoder_kind, prefixed
+from turnwise.models.roles import Role, RoleText, candidate_inputs
 from turnwise.models.training.base import freeze_all_but, load_learnable
 from turnwise.models.training.checkpoint import save_encoder
 from turnwise.models.training.config import PairwiseConfig
@@ -53,7 +53,8 @@ class PairwiseLearner(nn.Module):
         freeze_all_but(self.encoder, config.layers)
         embedding = dimension_of(self.encoder)
         self.projectors = Projectors(embedding, config.projection, config.context_length)
-        self._kind = encoder_kind(self.encoder.tokenizer.get_vocab(), config.base)
+        self._emoji = EmojiWords.of_model(config.base)
+        self._reader = self._wrap()
         self.to(self.encoder.device)
         turns = config.context_length
         validating = validation_utterances(config.validation, find)
@@ -124,14 +125,11 @@ class PairwiseLearner(nn.Module):
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Return (n, h) unit embeddings, as `PairwiseModel.embed` gives them."""
         dtype = getattr(torch, self.config.precision)
-        return encode_texts(self.encoder, [self._prefixed(text) for text in texts], dtype)
+        return encode_tokens(self.encoder, self._reader.tokenize(candidate_inputs(texts)), dtype)
 
     def is_truncated(self, text: str) -> bool:
         """Return whether a text has more word pieces than the encoder reads."""
-        return is_truncated(self.encoder, self._prefixed(text))
-
-    def _prefixed(self, text: str) -> str:
-        return prefixed(self._kind, RoleText(text, Role.AFTER))
+        return self._reader.is_too_long(RoleText(text, Role.AFTER))
 
     def validate(self) -> Metrics:
         """Return the average rank of the next utterance, recalls and MRR."""
@@ -139,12 +137,15 @@ class PairwiseLearner(nn.Module):
 
     def model(self) -> PairwiseModel:
         """Return the current model."""
-        encoder = UtteranceEncoder(self.encoder, precision=self.config.precision)
-        return PairwiseModel(encoder, self.projectors)
+        return PairwiseModel(self._wrap(), self.projectors)
+
+    def _wrap(self) -> UtteranceEncoder:
+        """Return the encoder as a service reads texts with it."""
+        return UtteranceEncoder(self.encoder, precision=self.config.precision, emoji=self._emoji)
 
     def save(self, folder: Path) -> None:
         """Write the current model, the encoder in float16."""
         trained = self.config.model_dump(mode="json")
         with replace_folder(folder) as fresh:
             save_reranker(fresh, "pairwise", self.projectors, self.projectors.sizes, trained)
-            save_encoder(self.encoder, fresh / ENCODER)
+            save_encoder(self._reader, fresh / ENCODER)

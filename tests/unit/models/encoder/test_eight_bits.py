@@ -51,7 +51,7 @@ def folder(
     """The same encoder as training keeps it, with its graphs and its card."""
     folder = tmp_path_factory.mktemp("eight") / "model"
     shutil.copytree(tiny_encoder_folder(EncoderKind.HEADS), folder)
-    save_encoder(simulated.model, folder)
+    save_encoder(simulated, folder)
     eight_bits.save(transformer_of(simulated.model), folder)
     card(str(folder))
     return folder

@@ -35,7 +35,7 @@ def test_an_older_sentence_transformers_can_read_what_is_saved(
     model = SentenceTransformer(str(tiny_encoder_folder(EncoderKind.TRIPLE)), device="cpu")
     if normalised:
         model.append(Normalize())
-    save_encoder(model, tmp_path)
+    save_encoder(UtteranceEncoder(model), tmp_path)
     modules = json.loads((tmp_path / "modules.json").read_text())
     names = ["Transformer", "Pooling", "Normalize"][: len(model)]
     assert [module["type"] for module in modules] == [
@@ -62,7 +62,7 @@ def test_a_model_without_an_older_form_is_saved_as_it_is(
         ("last", [Pooling(32, pooling_mode="lasttoken")]),
     ):
         model = SentenceTransformer(modules=[plain[0], *more], device="cpu")
-        save_encoder(model, tmp_path / name)
+        save_encoder(UtteranceEncoder(model), tmp_path / name)
         assert "sentence_transformers.models." not in (tmp_path / name / "modules.json").read_text()
         model.half().float()  # the weights are saved in float16
         wanted = UtteranceEncoder(model).encode(["Hello"], Role.AFTER)

@@ -133,7 +133,7 @@ def test_the_vectors_of_a_step_are_those_of_the_heads(encoder_config: EncoderCon
     assert learner.heads
     torch.nn.init.normal_(learner.heads.down, std=0.3)
     laid_out = collate(both_sides(), EncoderKind.HEADS)
-    encoded = torch.nn.functional.normalize(torch.randn(len(laid_out.texts), DIMENSION), dim=-1)
+    encoded = torch.nn.functional.normalize(torch.randn(len(laid_out.items), DIMENSION), dim=-1)
     vectors = losses.Vectors.of(encoded, laid_out, learner.heads)
     read = {
         Role.FIRST: (laid_out.first, vectors.first),

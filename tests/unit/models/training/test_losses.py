@@ -32,7 +32,7 @@ def batch() -> WindowBatch:
 
 def vectors_of(batch: WindowBatch, seed: int = 0) -> losses.Vectors:
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(len(batch.texts), 7, generator=generator)
+    drawn = torch.randn(len(batch.items), 7, generator=generator)
     return losses.Vectors.of(torch.nn.functional.normalize(drawn, dim=-1), batch)
 
 
@@ -229,7 +229,7 @@ def test_short_dialogues_give_a_finite_loss() -> None:
 
 @pytest.mark.parametrize("triple", [True, False])
 def test_gradients_are_finite_where_windows_are_padded(batch: WindowBatch, triple: bool) -> None:
-    encoded = torch.randn(len(batch.texts), 7, requires_grad=True)
+    encoded = torch.randn(len(batch.items), 7, requires_grad=True)
     vectors = losses.Vectors.of(torch.nn.functional.normalize(encoded, dim=-1), batch)
     queries = losses.running_queries(vectors, 2, paired=triple)
     loss = losses.running_query_loss(vectors, queries, torch.tensor(20.0), same_dialogue=False)
@@ -278,7 +278,7 @@ def test_contrastive_loss_is_cross_entropy_both_ways_without_copies_of_the_answe
 
 def test_a_supposed_utterance_is_compared_with_one_that_was_said() -> None:
     batch = collate(both_sides(), EncoderKind.HEADS)
-    drawn = torch.randn(len(batch.texts), 7, generator=torch.Generator().manual_seed(0))
+    drawn = torch.randn(len(batch.items), 7, generator=torch.Generator().manual_seed(0))
     drawn.requires_grad_()
     torch.manual_seed(0)
     heads = RoleHeads(7)

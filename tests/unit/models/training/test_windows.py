@@ -8,7 +8,7 @@ import torch
 
 from tests.unit.models.training.conftest import both_sides, dialogue
 from turnwise.models.data import Dialogue, Preferred, Utterance
-from turnwise.models.roles import EncoderKind
+from turnwise.models.roles import EncoderKind, Relation, Role, prefixed
 from turnwise.models.training.config import WindowCorpus
 from turnwise.models.training.corpora import draw_batches, read_windows
 from turnwise.models.training.windows import (
@@ -67,23 +67,25 @@ def test_a_window_ends_one_turn_before_its_length_is_reached_or_later() -> None:
 def test_noise_is_in_contexts_alone() -> None:
     said = tuple(Utterance("AB"[turn % 2], f"what is number {turn} [E]?") for turn in range(6))
     batch = collate(list(windows_of(Dialogue("d", said))), EncoderKind.HEADS)
-    texts = batch.noisy_texts(1.0, rng())
-    changed = {index for index, text in enumerate(texts) if text != batch.texts[index]}
+    noisy = batch.noisy_items(1.0, rng())
+    changed = {index for index, item in enumerate(noisy) if item != batch.items[index]}
     assert changed <= set(batch.in_context.tolist())
     assert len(changed) > 3
+    texts = [prefixed(EncoderKind.HEADS, item) for item in noisy]
     assert all(texts[index].startswith("[B2] [O] [BEFORE] ") for index in batch.in_context)
     assert not any(text.endswith("[E]?") for text in texts)
-    assert batch.noisy_texts(0.0, rng()) == batch.texts
+    assert batch.noisy_items(0.0, rng()) == batch.items
 
 
 def test_a_batch_holds_each_text_once_a_role(batch: WindowBatch) -> None:
-    assert len(set(batch.texts)) == len(batch.texts)
-    lake = [text for text in batch.texts if "lake" in text]
+    assert len(set(batch.items)) == len(batch.items)
+    lake = [item for item in batch.items if "lake" in item.text]
     assert len(lake) == 6 * 2 + 3  # both context roles, and the targets
     assert set(batch.dialogue.tolist()) == {0, 1, 2}
     for v, t in np.argwhere(batch.target):
-        assert batch.texts[batch.after[v, t]].startswith("[AFTER] ")
-        assert batch.texts[batch.first[v, t]].startswith("[B1] [E] ")
+        assert batch.items[batch.after[v, t]].role is Role.AFTER
+        first = batch.items[batch.first[v, t]]
+        assert (first.role, first.relation) == (Role.FIRST, Relation.SAME)
 
 
 def test_what_was_passed_over_is_spaced_as_what_was_said() -> None:
@@ -98,9 +100,10 @@ def test_a_story_of_one_speaker_is_one_window_of_targets() -> None:
         "s", tuple(Utterance("A", text) for text in ("It rained.", "We stayed.", "So?"))
     )
     (window,) = windows_of(story)
-    laid_out = collate([window], EncoderKind.TRIPLE_WITHOUT_SPEAKERS)
+    kind = EncoderKind.TRIPLE_WITHOUT_SPEAKERS
+    laid_out = collate([window], kind)
     assert laid_out.target.tolist() == [[True, True, True]]
-    assert laid_out.texts[:3] == [
+    assert [prefixed(kind, item) for item in laid_out.items[:3]] == [
         "[B1] [BEFORE] It rained.",
         "[B2] [BEFORE] It rained.",
         "[AFTER] It rained.",

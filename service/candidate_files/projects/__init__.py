@@ -49,7 +49,7 @@ def convert_project(path: Path) -> Converted:
                 converted = Converted(tool)
                 try:
                     module.convert(files, converted)
-                except (AttributeError, KeyError, TypeError) as error:
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
                     what = f"a file is not as {tool} writes it: {error!r}"
                     raise DataError(what, str(path)) from error
                 return converted

@@ -1,6 +1,7 @@
 """The files of a project: those of a folder, those of a zip archive, or one file."""
 
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +19,17 @@ _MOST_BYTES = 32 << 20
 _MOST_ZIPPED = 256 << 20
 """Bytes of all files of an archive, decompressed; one that states fewer is cut off."""
 _ENDINGS = {".yml", ".yaml", ".json", ".tsv", ".md", ".co"}
-_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _OTHERS = {"node_modules", "venv", "__pycache__"}
 """Folders that are no part of a project."""
+
+
+class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
+    """Loads strings, lists and dictionaries, and null."""
+
+
+_NULL = "tag:yaml.org,2002:null"
+_Loader.add_implicit_resolver(_NULL, re.compile("(~|null|Null|NULL)$"), ["~", "n", "N"])
+_Loader.add_constructor(_NULL, lambda _loader, _node: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,7 @@ class ProjectFiles:
             raise self.error(f"not JSON: {error}", name) from None
 
     def yaml(self, name: str) -> Any:  # noqa: ANN401 - whatever the YAML holds
-        """Return the value of a YAML file, of strings, lists and dictionaries."""
+        """Return the value of a YAML file, of strings, lists, dictionaries and null."""
         try:
             return _load_yaml(self.text(name))
         except yaml.MarkedYAMLError as error:
@@ -78,15 +87,15 @@ class ProjectFiles:
 
 
 def _load_yaml(text: str) -> Any:  # noqa: ANN401 - whatever the YAML holds
-    """Return strings, lists and dictionaries; `no` is a text, and nothing becomes an object.
+    """Return strings, lists, dictionaries and null; `no` is a text, and nothing becomes an object.
 
     Aliases are rejected: with them a few lines can hold more than any memory does.
     """
-    for event in yaml.parse(text, _LOADER):
+    for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.AliasEvent):
             problem = "aliases are not read"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
-    return yaml.load(text, _LOADER)  # noqa: S506 - it constructs no objects
+    return yaml.load(text, _Loader)  # noqa: S506 - it constructs no objects
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """QnA Maker and Custom Question Answering: answers with their questions, metadata and prompts."""
 
 import csv
+import json
 from typing import Any
 
 from turnwise.service.candidate_files.projects.converted import Converted, fold_keys
@@ -22,18 +23,16 @@ def is_project(files: ProjectFiles) -> bool:
 def convert(files: ProjectFiles, converted: Converted) -> None:
     """Add the answers of a file."""
     (name,) = files.names
-    if name.lower().endswith(".tsv"):
-        _convert_table(files.text(name), converted)
-        return
-    for each in _find_list(files.json(name)):
-        pair = fold_keys(each)
+    is_table = name.lower().endswith(".tsv")
+    pairs = _read_table(files.text(name)) if is_table else _find_list(files.json(name))
+    for pair in map(fold_keys, pairs):
         context = fold_keys(pair.get("context") or pair.get("dialog") or {})
         if context.get("iscontextonly"):
             converted.left_out["answers that need what was said before"].append(str(pair["answer"]))
         converted.add(
             pair.get("answer"),
-            pair.get("id"),
-            examples=pair.get("questions") or (),
+            pair.get("id") or None,  # 0 in a file that was not imported yet
+            examples=filter(None, pair.get("questions") or ()),
             metadata={
                 "source": pair.get("source"),
                 "prompts": _list_prompts(context),
@@ -46,27 +45,27 @@ def _header(text: str) -> list[str]:
     return text.partition("\n")[0].strip().lower().split("\t")
 
 
-def _convert_table(text: str, converted: Converted) -> None:
-    """Add the answers of a table, which has a row for each question."""
-    rows: dict[tuple[str, str], dict[str, str]] = {}
-    questions: dict[tuple[str, str], list[str]] = {}
+def _read_table(text: str) -> list[dict[str, Any]]:
+    """Return the questions and answers of a table, which has a row for each question, as JSON."""
+    pairs: dict[tuple[str, str], dict[str, Any]] = {}
     for row in csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE):
         cells = fold_keys({key: value or "" for key, value in row.items() if key})
+        id = cells.get("qnaid", "")
         answer = cells.get("answer", "").replace("\\n", "\n")
-        key = (cells.get("qnaid", ""), answer)
-        rows.setdefault(key, cells)
-        questions.setdefault(key, []).append(cells.get("question", ""))
-    for (_, answer), cells in rows.items():
-        pairs = (each.partition(":") for each in cells.get("metadata", "").split("|") if each)
-        converted.add(
-            answer,
-            cells.get("qnaid") or None,
-            examples=filter(None, questions[cells.get("qnaid", ""), answer]),
-            metadata={
-                "source": cells.get("source"),
-                **{name.strip(): value.strip() for name, _, value in pairs},
+        metadata = (each.partition(":") for each in cells.get("metadata", "").split("|") if each)
+        pair = {
+            "id": id,
+            "answer": answer,
+            "questions": [],
+            "source": cells.get("source"),
+            "metadata": {name.strip(): value.strip() for name, _, value in metadata},
+            "context": {
+                "isContextOnly": cells.get("iscontextonly", "").lower() == "true",
+                "prompts": json.loads(cells.get("prompts") or "[]"),
             },
-        )
+        }
+        pairs.setdefault((id, answer), pair)["questions"].append(cells.get("question", ""))
+    return list(pairs.values())
 
 
 def _find_list(content: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - whatever the JSON holds

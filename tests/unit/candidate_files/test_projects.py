@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from turnwise.models.errors import DataError
 from turnwise.service.candidate_files.projects import convert_project
@@ -100,10 +101,12 @@ CQA = {
     }
 }
 QNA = (
-    "Question\tAnswer\tSource\tMetadata\tQnaId\n"
-    'When "open"?\tFrom nine.\\nTo five.\tEditorial\tkind:faq|for:all\t7\n'
-    "Until when?\tFrom nine.\\nTo five.\tEditorial\tkind:faq|for:all\t7\n"
+    "Question\tAnswer\tSource\tMetadata\tIsContextOnly\tPrompts\tQnaId\n"
+    'When "open"?\tFrom nine.\\nTo five.\tEditorial\tkind:faq|for:all\tTrue\t'
+    '[{"DisplayText": "And Sunday?"}]\t7\n'
+    "Until when?\tFrom nine.\\nTo five.\tEditorial\tkind:faq|for:all\tTrue\t[]\t7\n"
 )
+LEGACY = {"qnaList": [{"id": 0, "answer": each, "questions": []} for each in ("Hi!", "Bye!")]}
 ROUTES = {"routes": [{"name": "hours", "utterances": ["When do you open?"], "description": None}]}
 CHATTERBOT = "categories: [talk]\nconversations:\n- - Hello\n  - Hi!\n  - Bye\n  - See you!\n"
 CHATWOOT = [{"id": 1, "short_code": "hours", "content": "Hi {{contact.name}}, from nine to five."}]
@@ -208,17 +211,32 @@ def test_custom_question_answering(tmp_path: Path) -> None:
 
 
 def test_qna_maker(tmp_path: Path) -> None:
-    (answer,) = convert(tmp_path, {"kb.tsv": QNA}).records
+    converted = convert(tmp_path, {"kb.tsv": QNA})
+    (answer,) = converted.records
+    assert list(converted.left_out) == ["answers that need what was said before"]
     assert answer == {
         "id": "7",
         "text": "From nine.\nTo five.",
         "examples": ['When "open"?', "Until when?"],
-        "metadata": {"source": "Editorial", "kind": "faq", "for": "all"},
+        "metadata": {
+            "source": "Editorial",
+            "prompts": ["And Sunday?"],
+            "kind": "faq",
+            "for": "all",
+        },
     }
 
 
-def test_semantic_router(tmp_path: Path) -> None:
-    converted = convert(tmp_path, {"routes.json": json.dumps(ROUTES)})
+def test_answers_that_were_not_imported_yet_have_no_id(tmp_path: Path) -> None:
+    records = convert(tmp_path, {"kb.json": json.dumps(LEGACY)}).records
+    assert [record.get("id") for record in records] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "file", [("routes.json", json.dumps(ROUTES)), ("routes.yaml", yaml.safe_dump(ROUTES))]
+)
+def test_semantic_router(tmp_path: Path, file: tuple[str, str]) -> None:
+    converted = convert(tmp_path, dict([file]))
     (route,) = converted.records
     assert (route["text"], route["examples"]) == ("hours", ["When do you open?"])
     assert list(converted.left_out) == ["replies, which routes do not have: write them"]
@@ -248,6 +266,7 @@ def test_chatwoot(tmp_path: Path) -> None:
         ({"a.yml": "x: &a [1]\nresponses: [*a, *a]\n"}, "line 2: not YAML: aliases are not read"),
         ({"a.yml": "responses: !!python/object/apply:os.system [x]\n"}, None),
         ({"a.json": "{"}, "a.json, line 1: not JSON"),
+        ({"a.tsv": "Question\tAnswer\tPrompts\nA?\tYes.\t[\n"}, "not as QnA Maker writes it"),
     ],
 )
 def test_a_file_is_only_read(tmp_path: Path, files: dict[str, str], what: str | None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, cycle, groupby, repeat
 from pathlib import Path
-from typing import TextIO
+from typing import ClassVar, TextIO
 
 from turnwise.models.data import (
     Dialogue,
@@ -34,7 +34,6 @@ from turnwise.models.text_files import (
     read_table,
 )
 
-_PARTS = ("dialogue", "speaker", "text")
 _DIALOGUE = (
     "dialogue_id",
     "dialogue",
@@ -50,6 +49,7 @@ _DIALOGUE = (
 )
 _SPEAKER = ("speaker", "role", "from", "author", "sender")
 _TEXT = ("text", "utterance", "message", "content", "value", "body")
+_USUAL = {"dialogue": _DIALOGUE, "speaker": _SPEAKER, "text": _TEXT}
 _LISTS = ("messages", "conversations", "conversation")
 """The lists of utterances in the files of other tools: of OpenAI, of ShareGPT."""
 _SPEAKERS = {
@@ -66,38 +66,45 @@ _UNSAID = {"system", "developer", "tool", "function", "function_call", "observat
 
 _MARK = "__eou__"
 _SHAPE = (
-    'a dialogue file has a line {"id": "1", "utterances": [{"speaker": "user", "text": "Hello."}, '
+    'A dialogue file has a line {"id": "1", "utterances": [{"speaker": "user", "text": "Hello."}, '
     '{"speaker": "bot", "text": "Hi!"}]} for each dialogue, "messages" of OpenAI, "conversations" '
-    "of ShareGPT, or a table with the columns dialogue_id, speaker and text (`turnwise dialogues` "
-    "takes other names)"
+    "of ShareGPT, or a table with the columns dialogue_id, speaker and text"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class DialogueColumns:
-    """The columns of a table of utterances; those that are None are found by the usual names."""
+class DialogueFormat:
+    """How a file of dialogues is written, where the file does not say it.
+
+    Columns of a table that are None are found by the usual names.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    """Recipes have formats, too."""
 
     dialogue: str | None = None
+    """The column of the dialogue."""
     speaker: str | None = None
+    """The column of the speaker."""
     text: str | None = None
+    """The column of what was said."""
+    encoding: str | None = None
+    """The encoding, unless a byte order mark names it; None for UTF-8."""
 
     def find(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the columns of `dialogue`, `speaker` and `text` that there are."""
         folded = {column.casefold(): column for column in reversed(columns)}
         found: dict[str, str] = {}
-        for part, usual in (("dialogue", _DIALOGUE), ("speaker", _SPEAKER), ("text", _TEXT)):
+        for part, usual in _USUAL.items():
             wanted = getattr(self, part)
-            names = (wanted,) if wanted else usual
-            for name in names:
+            for name in (wanted,) if wanted else usual:
                 if column := folded.get(name.casefold()):
                     found[part] = column
                     break
         return found
 
 
-def read_dialogues(
-    path: str | Path, columns: DialogueColumns | None = None, encoding: str | None = None
-) -> Iterator[Dialogue]:
+def read_dialogues(path: str | Path, form: DialogueFormat | None = None) -> Iterator[Dialogue]:
     """Stream the dialogues of a file; the ending of its name says the format.
 
     - `.jsonl`, `.json`: `{"id", "utterances": [{"speaker", "text"}]}` a line, or an array of such
@@ -118,18 +125,18 @@ def read_dialogues(
 
     Args:
         path: The file.
-        columns: The names of the columns of a table.
-        encoding: The encoding, unless a byte order mark names it; None for UTF-8.
+        form: The columns of a table, and the encoding.
 
     Raises:
         DataError: The file cannot be read, or does not hold such dialogues.
     """
     path = Path(path)
+    form = form or DialogueFormat()
     reader = _READERS.get(plain_ending(path))
     if reader is None:
-        raise DataError(f"unknown ending: {_SHAPE}", str(path))
-    with open_text(path, encoding) as text:
-        for identifier, utterances, joined in reader(text, path, columns or DialogueColumns()):
+        raise DataError(f"unknown ending. {_SHAPE}", str(path))
+    with open_text(path, form.encoding) as text:
+        for identifier, utterances, joined in reader(text, path, form):
             said = not_empty(utterances)
             if all_said := merge_runs(said) if joined else tuple(said):
                 yield Dialogue(identifier, all_said)
@@ -143,7 +150,7 @@ def _stem(path: Path) -> str:
     return path.name.partition(plain_ending(path))[0]
 
 
-def _read_json(text: TextIO, path: Path, _: DialogueColumns) -> _Dialogues:
+def _read_json(text: TextIO, path: Path, _: DialogueFormat) -> _Dialogues:
     name = str(path)
     skipped, first = read_first_line(text)
     if first.lstrip().startswith("["):
@@ -164,7 +171,7 @@ def _read_json(text: TextIO, path: Path, _: DialogueColumns) -> _Dialogues:
 
 def _read_utterances(record: Record) -> Iterator[Utterance]:
     if "utterances" not in record.fields:
-        raise record.error("utterances", f"missing; {_SHAPE}")
+        raise record.error("utterances", f"missing. {_SHAPE}")
     yield from map(_with_others, record.records("utterances"))
 
 
@@ -199,13 +206,13 @@ def _read_message(record: Record) -> Utterance | None:
     return Utterance(_SPEAKERS.get(role, role), said)
 
 
-def _read_text(text: TextIO, path: Path, _: DialogueColumns) -> _Dialogues:
+def _read_text(text: TextIO, path: Path, _: DialogueFormat) -> _Dialogues:
     for number, line in enumerate(read_lines(text, path), start=1):
         if line.strip() and _MARK not in line:
             what = (
                 f"no {_MARK} after an utterance: a line is a dialogue, such as Hello. {_MARK} Hi!"
             )
-            raise DataError(f"{what} {_MARK}. Otherwise, {_SHAPE}", str(path), number)
+            raise DataError(f"{what} {_MARK}. {_SHAPE}", str(path), number)
         texts = filter(str.strip, line.split(_MARK))  # an empty one does not take a turn
         yield f"{_stem(path)}-{number}", map(Utterance, cycle("AB"), texts), True
 
@@ -242,12 +249,12 @@ def _parse_labelled_responses(lines: Iterable[str], path: str | Path) -> Iterato
         yield LabelledResponse(number, label == "1", context, texts[-1])
 
 
-def _read_tsv(text: TextIO, path: Path, columns: DialogueColumns) -> _Dialogues:
+def _read_tsv(text: TextIO, path: Path, form: DialogueFormat) -> _Dialogues:
     lines = read_lines(text, path)
     first = next(lines, "")
     lines = chain([first], lines)
-    if len(columns.find(first.rstrip().split("\t"))) == len(_PARTS):
-        yield from _read_rows(lines, path, columns)
+    if len(form.find(first.rstrip().split("\t"))) == len(_USUAL):
+        yield from _read_rows(lines, path, form)
         return
     for each in _parse_labelled_responses(lines, path):
         if each.is_right:
@@ -255,20 +262,25 @@ def _read_tsv(text: TextIO, path: Path, columns: DialogueColumns) -> _Dialogues:
             yield f"{_stem(path)}-{each.line}", said, True
 
 
-def _read_csv(text: TextIO, path: Path, columns: DialogueColumns) -> _Dialogues:
-    yield from _read_rows(read_lines(text, path), path, columns)
+def _read_csv(text: TextIO, path: Path, form: DialogueFormat) -> _Dialogues:
+    yield from _read_rows(read_lines(text, path), path, form)
 
 
-def _read_rows(lines: Iterable[str], path: Path, columns: DialogueColumns) -> _Dialogues:
+def _read_rows(lines: Iterable[str], path: Path, form: DialogueFormat) -> _Dialogues:
     name = str(path)
-    table = read_table(lines, name, lambda header: len(columns.find(header)) == len(_PARTS))
-    found = columns.find(table.columns)
-    for part in _PARTS:
-        if part not in found:
-            option = getattr(columns, part)
-            missing = f'no column "{option}"' if option else f"no column for the {part}"
-            header = ", ".join(f'"{column}"' for column in table.columns)
-            raise DataError(f"{missing} among {header}; {_SHAPE}", name, table.line, option or part)
+    table = read_table(lines, name, lambda header: len(form.find(header)) == len(_USUAL))
+    found = form.find(table.columns)
+    header = ", ".join(f'"{column}"' for column in table.columns)
+    for part, usual in _USUAL.items():
+        if part in found:
+            continue
+        if wanted := getattr(form, part):
+            raise DataError(f'no column "{wanted}" among {header}', name, table.line, wanted)
+        what = (
+            f"no column for the {part} among {header}. {_SHAPE}, and a row for each utterance. "
+            f"Call the column {usual[0]}"
+        )
+        raise DataError(what, name, table.line, part, option=part)
     seen: set[str] = set()
     key = found["dialogue"]
     records = (Record(row, name, line) for line, row in table.rows)
@@ -286,7 +298,7 @@ def _read_row(record: Record, columns: dict[str, str]) -> Utterance:
     return Utterance(speaker, record.typed(columns["text"], str))
 
 
-_READERS: dict[str, Callable[[TextIO, Path, DialogueColumns], _Dialogues]] = {
+_READERS: dict[str, Callable[[TextIO, Path, DialogueFormat], _Dialogues]] = {
     ".jsonl": _read_json,
     ".ndjson": _read_json,
     ".json": _read_json,

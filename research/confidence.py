@@ -51,7 +51,7 @@ DIALOGUES = 150
 
 def measure(config: EncoderConfig, find: Find, files: list[str]) -> None:
     encoder = UtteranceEncoder(precision=config.precision)
-    corpora = (read_dialogues(find(corpus.path)) for corpus in config.data)
+    corpora = (read_dialogues(find(corpus.path), corpus.format) for corpus in config.data)
     bank = Bank.of(encoder, texts_of(chain.from_iterable(corpora)), max(SIZES))
     used = {*validation_utterances(config.validation, find)}
     used |= {d.utterances for corpus in config.data for d in read_source(corpus, find)}

@@ -48,7 +48,7 @@ def calibrate(folder: Path, config: Config, find: Find) -> None:
     largest = config.calibration_pool
     encoder = UtteranceEncoder(folder, precision=config.precision)
     files = validation_dialogues(config.validation, find, 1)
-    corpora = (read_dialogues(find(corpus.path)) for corpus in config.data)
+    corpora = (read_dialogues(find(corpus.path), corpus.format) for corpus in config.data)
     bank = Bank.of(encoder, texts_of(chain.from_iterable(corpora)), largest)
     calibration = fit_calibration(search_answers(encoder, list(files.values()), bank, largest))
     if calibration:

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic.types import NonNegativeFloat, NonNegativeInt
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import ConfigError, message_of
 from turnwise.models.rerankers.ioi.network import Shape
 from turnwise.models.roles import EncoderKind, becomes
@@ -82,6 +83,8 @@ class CorpusSource(Section):
     skip: NonNegativeInt = 0
     """Dialogues at the start of the others that are not trained on, since they measure the model:
     `turnwise evaluate --limit` reads the start of a file."""
+    format: DialogueFormat = DialogueFormat()
+    """The columns of a table, and the encoding: `{speaker = "Who", encoding = "cp1252"}`."""
 
 
 class WindowCorpus(CorpusSource):
@@ -102,6 +105,8 @@ class Validation(Section):
     """The data that chooses the best checkpoint."""
 
     paths: tuple[NonEmpty, ...] = ()
+    format: DialogueFormat = DialogueFormat()
+    """As that of a corpus, for all of the files."""
     dialogues: PositiveInt = 300
     """Drawn from each file. A dialogue that validates is not trained on, whatever file it is in."""
     every: PositiveInt = 200

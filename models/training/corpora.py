@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from turnwise.models.data import Dialogue, Utterance, read_records
-from turnwise.models.dialogue_files import read_dialogues
+from turnwise.models.dialogue_files import DialogueFormat, read_dialogues
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.split import Context
 from turnwise.models.evaluation.truncation import utterances_of, warn_of_cut
@@ -54,11 +54,18 @@ def finder(folders: Sequence[Path]) -> Find:
     return find
 
 
-def replace_corpora(named: Sequence[S], files: Sequence[Path]) -> tuple[S, ...]:
+def replace_corpora(
+    named: Sequence[S], files: Sequence[Path], form: DialogueFormat | None = None
+) -> tuple[S, ...]:
     """Return files as the corpora to train on, instead of those that a configuration names.
 
     A file whose path ends with a path of the configuration keeps that corpus's settings, such as
     `leave_out`. A warning names a `leave_out` that applies to none of the files.
+
+    Args:
+        named: The corpora of the configuration.
+        files: The files.
+        form: The format of all of the files, if it is not the usual one.
     """
     for source in named:
         if source.leave_out and not any(_as_named(source, file) for file in files):
@@ -66,7 +73,9 @@ def replace_corpora(named: Sequence[S], files: Sequence[Path]) -> tuple[S, ...]:
             _log.warning(message, source.leave_out, source.path)
     found = (next(filter(None, (_as_named(s, file) for s in named)), None) for file in files)
     plain = type(named[0])
-    return tuple(s or plain(path=str(file)) for s, file in zip(found, files, strict=True))
+    corpora = (s or plain(path=str(file)) for s, file in zip(found, files, strict=True))
+    update = {"format": form} if form and form != DialogueFormat() else {}
+    return tuple(corpus.model_copy(update=update) for corpus in corpora)
 
 
 def _as_named(source: S, file: Path) -> S | None:
@@ -101,7 +110,7 @@ def read_source(
             yield dialogue
     if nothing and (source.skip or validating):
         what = "has no dialogue to train on: all are left out or validate"
-        if next(read_dialogues(find(source.path)), None) is None:
+        if next(read_dialogues(find(source.path), source.format), None) is None:
             what = "has no dialogue"
         raise DataError(what, str(find(source.path)))
 
@@ -110,18 +119,18 @@ def _list_left_out(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
     """Yield a corpus's dialogues without those that its list leaves out."""
     file = find(source.path)
     if not source.leave_out:
-        yield from read_dialogues(file)
+        yield from read_dialogues(file, source.format)
         return
     leaks = find(source.leave_out)
     left_out = read_left_out(leaks)
     met = set[str]()
-    for dialogue in read_dialogues(file):
+    for dialogue in read_dialogues(file, source.format):
         if dialogue.id in left_out:
             met.add(dialogue.id)
         else:
             yield dialogue
     if left_out and not met:
-        what = f"holds none of {write_count(len(left_out), 'dialogue')} that {leaks} lists"
+        what = f"holds none of the {write_count(len(left_out), 'dialogue')} that {leaks} lists"
         raise DataError(f"{what}; to train on all of it, delete `leave_out`", str(file))
     if missing := len(left_out - met):
         message = "%s: %d of its %d dialogues are not in %s; was the list made for this file?"
@@ -157,7 +166,9 @@ def validation_dialogues(
         DataError: A file is malformed, or no dialogue of it is long enough.
     """
     files = {
-        path: _draw_dialogues(list(read_dialogues(find(path))), validation.dialogues)
+        path: _draw_dialogues(
+            list(read_dialogues(find(path), validation.format)), validation.dialogues
+        )
         for path in validation.paths
     }
     for path, dialogues in files.items():

@@ -33,7 +33,7 @@ def add_example_space(folder: Path, config: Config, find: Find) -> None:
     """
     if not isinstance(config, EncoderConfig) or not config.answers.pools:
         return
-    dialogues = (read_dialogues(find(corpus.path)) for corpus in config.data)
+    dialogues = (read_dialogues(find(corpus.path), corpus.format) for corpus in config.data)
     texts = sorted(texts_of(chain.from_iterable(dialogues)))
     texts = [text for text in texts if len(text.split()) in WORDS]
     drawn = np.random.default_rng(0).permutation(len(texts))[:UTTERANCES]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.models.card import update_card
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.split import LENGTHS
 from turnwise.models.extras import require
@@ -39,6 +40,7 @@ def run(
     data: Sequence[Path],
     out: Path,
     *,
+    form: DialogueFormat | None = None,
     small: bool = False,
     resume: bool = False,
     report: OnProgress = silent,
@@ -53,6 +55,7 @@ def run(
         out: Folder for everything that the run writes. The run of a cross-encoder writes `served`,
             its base with the new re-ranker. The stage before the last one has the
             folder `base` in it, the stage before that one `base/base`, and so on.
+        form: The columns and the encoding of these files; by default the usual ones.
         small: Whether the values of the table `[small]` replace those of the file.
         resume: Whether to continue from an earlier run's checkpoint in `out`.
         report: Called after every step.
@@ -70,7 +73,9 @@ def run(
         require("gensim")
     find = finder([path for path in data if path.is_dir()])
     if files := [path for path in data if not path.is_dir()]:
-        stages = [s.model_copy(update={"data": replace_corpora(s.data, files)}) for s in stages]
+        stages = [
+            s.model_copy(update={"data": replace_corpora(s.data, files, form)}) for s in stages
+        ]
     return train_stages(stages, out, find=find, resume=resume, report=report)
 
 

@@ -1,8 +1,10 @@
 """Options that several commands share: how they are parsed, checked and read."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import wraps
+from inspect import Signature, signature
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from turnwise.models.data import Dialogue
-from turnwise.models.dialogue_files import DialogueColumns, read_dialogues
+from turnwise.models.dialogue_files import DialogueFormat, read_dialogues
 from turnwise.models.extras import require
 
 RUNS = Path("runs")
@@ -88,16 +90,58 @@ Limit = Annotated[
 Written = Annotated[Path, typer.Option(help="File to write (.jsonl).", callback=check_lines_file)]
 
 
+def read_format(
+    *,
+    dialogue: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the dialogue in tables.", show_default="dialogue_id, session, ..."
+        ),
+    ] = None,
+    speaker: Annotated[
+        str | None,
+        typer.Option(help="Column of the speaker.", show_default="speaker, role, ..."),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="Column of what was said.", show_default="text, message, ..."),
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoding of the files, such as cp1252.",
+            show_default="UTF-8, or as their mark says",
+        ),
+    ] = None,
+) -> DialogueFormat:
+    """Return the format of files of dialogues that these options name."""
+    return DialogueFormat(dialogue, speaker, text, encoding)
+
+
+def reads_dialogues(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `read_format`, instead of its parameter `form`.
+
+    typer has no group of options that commands share: it makes them of a function's signature.
+    """
+    options = signature(read_format).parameters
+    own = [each for name, each in signature(command).parameters.items() if name != "form"]
+
+    @wraps(command)
+    def run(**given: Any) -> None:  # noqa: ANN401 - the values of any options
+        named = {name: given.pop(name) for name in options}
+        command(**given, form=read_format(**named))
+
+    run.__signature__ = Signature([*own, *options.values()])  # type: ignore[attr-defined]
+    return run
+
+
 def read_files(
-    files: Iterable[Path],
-    limit: int | None = None,
-    columns: DialogueColumns | None = None,
-    encoding: str | None = None,
+    files: Iterable[Path], limit: int | None = None, form: DialogueFormat | None = None
 ) -> list[Dialogue]:
     """Read dialogues, or the first `limit`; an id that an earlier file has gets its file's name."""
     found: list[Dialogue] = []
     file_of: dict[str, Path] = {}
-    pairs = ((file, each) for file in files for each in read_dialogues(file, columns, encoding))
+    pairs = ((file, each) for file in files for each in read_dialogues(file, form))
     for file, each in islice(pairs, limit):
         own = file_of.setdefault(each.id, file) == file
         found.append(each if own else replace(each, id=f"{file}: {each.id}"))

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.progress import track
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.models.texts import fold_text, write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
-from turnwise.service.cli.options import Data, Limit, read_files
+from turnwise.service.cli.options import Data, Limit, read_files, reads_dialogues
 
 if TYPE_CHECKING:
     from turnwise.models.data import Dialogue
@@ -52,8 +53,10 @@ class _Fit(NamedTuple):
     after: float
 
 
+@reads_dialogues
 def calibrate(
     *,
+    form: DialogueFormat,
     pool: Annotated[str, typer.Option(help="Name of the pool.")],
     data: Data,
     responder: Annotated[
@@ -78,7 +81,7 @@ def calibrate(
     """
     from turnwise.service.client import PoolCalibration
 
-    dialogues = read_files(data, limit)
+    dialogues = read_files(data, limit, form)
     with connected(url, key) as client:
         limits = client.version().limits
         chars = int(limits.get("max_message_chars", limits["max_text_chars"]))

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from turnwise.models.data import Dialogue
-from turnwise.models.dialogue_files import DialogueColumns
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.text_files import write_jsonl
 from turnwise.models.texts import write_count
-from turnwise.service.cli.options import Written, read_files
+from turnwise.service.cli.options import Written, read_files, reads_dialogues
 
 
+@reads_dialogues
 def dialogues(
     files: Annotated[
         list[Path],
@@ -20,30 +21,14 @@ def dialogues(
     ],
     *,
     out: Written,
-    dialogue: Annotated[
-        str | None,
-        typer.Option(help="Column of the conversation.", show_default="dialogue_id, session, ..."),
-    ] = None,
-    speaker: Annotated[
-        str | None, typer.Option(help="Column of the speaker.", show_default="speaker, role, ...")
-    ] = None,
-    text: Annotated[
-        str | None, typer.Option(help="Column of what was said.", show_default="text, message, ...")
-    ] = None,
-    encoding: Annotated[
-        str | None,
-        typer.Option(
-            help="Encoding of the files, such as cp1252.",
-            show_default="UTF-8, or as their mark says",
-        ),
-    ] = None,
+    form: DialogueFormat,
 ) -> None:
     """Write conversations as the dialogues that train, evaluate and calibrate read.
 
-    These commands read the same files, but only here can you name the columns of a table. Look at
-    the speakers that are counted: the pool's replies should be those of one speaker.
+    These commands read the same files. Look at the speakers that are counted: the pool's replies
+    should be those of one speaker.
     """
-    found = read_files(files, None, DialogueColumns(dialogue, speaker, text), encoding)
+    found = read_files(files, form=form)
     count = write_jsonl(out, map(_as_record, found))
     said = Counter(each.speaker for one in found for each in one.utterances)
     speakers = ", ".join(f"{number} by {name}" for name, number in said.most_common())

@@ -5,13 +5,16 @@ from typing import Annotated
 
 import typer
 
-from turnwise.service.cli.options import check_drawable
+from turnwise.models.dialogue_files import DialogueFormat
+from turnwise.service.cli.options import check_drawable, reads_dialogues
 from turnwise.service.cli.progress import TrainingProgress
 
 
+@reads_dialogues
 def train(
     config: Annotated[Path, typer.Argument(help="The recipe (TOML).")],
     *,
+    form: DialogueFormat,
     data: Annotated[
         list[Path] | None,
         typer.Option(
@@ -44,7 +47,9 @@ def train(
     if out is None:
         out = Path("runs", f"{config.stem}-small" if small else config.stem)
     with TrainingProgress() as progress:
-        folder = run(config, data or [], out, small=small, resume=resume, report=progress)
+        folder = run(
+            config, data or [], out, form=form, small=small, resume=resume, report=progress
+        )
     typer.echo(f"best model in {folder}")
     if (out / SERVED).exists():
         typer.echo(f"the base with this re-ranker, for TURNWISE_MODEL, in {out / SERVED}")

@@ -53,7 +53,7 @@ def test_load_replaces_a_pool_and_shows_first_what_would_change(
     said = command(*load, "--replace", "--yes")
     assert "version 3, 3 candidates (2 new or changed, 1 as before), 1 removed" in said
     said = command(*load, "--replace")
-    assert "3 candidates (0 new or changed, 3 as before), 1 examples in the file" in said
+    assert "3 candidates (0 new or changed, 3 as before), 1 example in the file" in said
     assert "--add-examples" in refused(*load, "--replace", "--add-examples")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from turnwise.models.data import Dialogue, Preferred, Utterance, merge_runs
-from turnwise.models.dialogue_files import DialogueColumns, read_dialogues
+from turnwise.models.dialogue_files import DialogueFormat, read_dialogues
 from turnwise.models.errors import ConfigError, DataError, TurnwiseError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -129,17 +129,17 @@ def test_conversations_of_other_tools_are_read(
 @pytest.mark.parametrize(
     ("name", "content", "columns"),
     [
-        ("t.csv", "Conversation_ID;Role;Message\n7;A;Hi.\n7;B;Bye.\n", DialogueColumns()),
-        ("t.tsv", "session\tfrom\tcontent\n7\tA\tHi.\n7\tB\tBye.\n", DialogueColumns()),
+        ("t.csv", "Conversation_ID;Role;Message\n7;A;Hi.\n7;B;Bye.\n", DialogueFormat()),
+        ("t.tsv", "session\tfrom\tcontent\n7\tA\tHi.\n7\tB\tBye.\n", DialogueFormat()),
         (
             "t.csv",
             "id,Fall,Wer,Was\n1,7,A,Hi.\n2,7,B,Bye.\n",
-            DialogueColumns(dialogue="Fall", speaker="Wer", text="Was"),
+            DialogueFormat(dialogue="Fall", speaker="Wer", text="Was"),
         ),
     ],
 )
 def test_a_table_may_have_other_columns(
-    tmp_path: Path, name: str, content: str, columns: DialogueColumns
+    tmp_path: Path, name: str, content: str, columns: DialogueFormat
 ) -> None:
     (dialogue,) = read_dialogues(written(tmp_path, name, content), columns)
     assert dialogue == Dialogue("7", (Utterance("A", "Hi."), Utterance("B", "Bye.")))

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.service.cli.models.evaluate.best_worst import best_worst
 from turnwise.service.cli.models.evaluate.options import (
     BASE,
@@ -29,6 +30,7 @@ from turnwise.service.cli.options import (
     Written,
     check_drawable,
     check_writable,
+    reads_dialogues,
 )
 
 evaluate = typer.Typer(help="Measure models.", no_args_is_help=True)
@@ -42,8 +44,10 @@ _EXAMPLES = [0, 1, 3, 5]
 
 
 @evaluate.command("next-utterance", cls=ManyValues)
+@reads_dialogues
 def measure_next_utterance(
     *,
+    form: DialogueFormat,
     data: Data,
     history: Annotated[list[int], typer.Option(min=1, help="Lengths of contexts.")] = _LENGTHS,
     parts: Annotated[
@@ -67,12 +71,14 @@ def measure_next_utterance(
     from turnwise.service.cli.models.evaluate import next_utterance as task
 
     compared = Compared(model, base, precision)
-    task.measure(data, compared, lengths=history, parts=parts, out=out, limit=limit)
+    task.measure(data, form, compared, lengths=history, parts=parts, out=out, limit=limit)
 
 
 @evaluate.command("distances", cls=ManyValues)
+@reads_dialogues
 def measure_distances(
     *,
+    form: DialogueFormat,
     data: Data,
     reach: Annotated[int, typer.Option(min=1, help="Greatest distance.")] = 5,
     model: Models = None,
@@ -85,7 +91,7 @@ def measure_distances(
     from turnwise.service.cli.models.evaluate import distances as task
 
     compared = Compared(model, base, precision)
-    task.measure(data, compared, reach=reach, out=out, limit=limit)
+    task.measure(data, form, compared, reach=reach, out=out, limit=limit)
 
 
 @evaluate.command("additivity", cls=ManyValues)
@@ -104,8 +110,10 @@ def measure_additivity(
 
 
 @evaluate.command("short-term", cls=ManyValues)
+@reads_dialogues
 def measure_short_term(
     *,
+    form: DialogueFormat,
     data: Annotated[
         list[Path] | None, typer.Option("--data", help=DATA_HELP, metavar="FILE ...")
     ] = None,
@@ -147,7 +155,7 @@ def measure_short_term(
     task.measure(
         data,
         candidates,
-        task.Making(retriever, generator, history, distance),
+        task.Making(form, retriever, generator, history, distance),
         Compared(model, base, precision),
         save_candidates=save_candidates,
         out=out,
@@ -156,8 +164,10 @@ def measure_short_term(
 
 
 @evaluate.command("long-term", cls=ManyValues)
+@reads_dialogues
 def measure_long_term(
     *,
+    form: DialogueFormat,
     data: Data,
     setting: Annotated[
         list[str],
@@ -175,7 +185,7 @@ def measure_long_term(
     from turnwise.service.cli.models.evaluate import long_term as task
 
     compared = Compared(model, base, precision)
-    task.measure(data, setting, compared, out=out, limit=limit)
+    task.measure(data, form, setting, compared, out=out, limit=limit)
 
 
 @evaluate.command("ranking", cls=ManyValues)
@@ -243,8 +253,10 @@ _RANDOM = [Negatives.RANDOM]
 
 
 @evaluate.command("build-ranking", cls=ManyValues)
+@reads_dialogues
 def build_ranking(
     *,
+    form: DialogueFormat,
     data: Data,
     out: Written,
     negatives: Annotated[
@@ -263,6 +275,7 @@ def build_ranking(
 
     task.build(
         data,
+        form,
         sources=[source.value for source in negatives],
         candidates=candidates,
         replies=replies,
@@ -274,8 +287,10 @@ def build_ranking(
 
 
 @evaluate.command("confidence", cls=ManyValues)
+@reads_dialogues
 def measure_confidence(
     *,
+    form: DialogueFormat,
     data: Data,
     pool: Annotated[
         list[Path] | None,
@@ -293,6 +308,7 @@ def measure_confidence(
 
     task.measure(
         data,
+        form,
         pool or [],
         Compared(model, "", precision),
         sizes=size,
@@ -303,8 +319,10 @@ def measure_confidence(
 
 
 @evaluate.command("answers", cls=ManyValues)
+@reads_dialogues
 def measure_answers(
     *,
+    form: DialogueFormat,
     data: JsonLines,
     outside: Annotated[
         list[Path] | None,
@@ -330,7 +348,14 @@ def measure_answers(
 
     compared = Compared(model, "", precision)
     task.measure(
-        data, outside or [], dialogues or [], compared, examples=examples, covered=covered, out=out
+        data,
+        outside or [],
+        dialogues or [],
+        compared,
+        form=form,
+        examples=examples,
+        covered=covered,
+        out=out,
     )
 
 
@@ -416,12 +441,14 @@ evaluate.add_typer(best_worst, name="best-worst")
 
 
 @evaluate.command("heat-map", cls=ManyValues)
+@reads_dialogues
 def draw_heat_maps(
     *,
+    form: DialogueFormat,
     data: Data,
     model: Annotated[Path, typer.Option(help="Folder of a pairwise model.")],
-    dialogue: Annotated[
-        list[str] | None, typer.Option(help="Ids of dialogues; by default the first one.")
+    id: Annotated[
+        list[str] | None, typer.Option("--id", help="Ids of dialogues; by default the first one.")
     ] = None,
     out: Annotated[
         Path, typer.Option(help="Folder for the pictures.", callback=check_drawable)
@@ -430,4 +457,4 @@ def draw_heat_maps(
     """Draw how well each utterance of a dialogue follows each of its contexts."""
     from turnwise.service.cli.models.evaluate.heat_map import draw
 
-    draw(data, model, dialogue or [], out=out)
+    draw(data, form, model, id or [], out=out)

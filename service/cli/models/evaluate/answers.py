@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from turnwise.models.data import Record
-from turnwise.models.dialogue_files import read_dialogues
+from turnwise.models.dialogue_files import DialogueFormat, read_dialogues
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.answers import DRAWS, Answer, evaluate_answers, read_answer
 from turnwise.models.evaluation.dialogue_answers import evaluate_dialogue_answers, find_answers
@@ -21,6 +21,7 @@ def measure(
     dialogues: list[Path],
     compared: Compared,
     *,
+    form: DialogueFormat,
     examples: list[int],
     covered: float,
     out: Path | None,
@@ -37,7 +38,7 @@ def measure(
         )
     with naming(dialogues):
         pools = {
-            "/".join(file.parts[-2:]): find_answers(list(read_dialogues(file)))
+            "/".join(file.parts[-2:]): find_answers(list(read_dialogues(file, form)))
             for file in dialogues
         }
         rows += evaluate_dialogue_answers(encoders, pools, examples, covered)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.confidence import evaluate_confidence, texts_of
 from turnwise.service.cli.models.evaluate.loading import load_encoders
@@ -12,6 +13,7 @@ from turnwise.service.cli.options import read_files
 
 def measure(
     data: list[Path],
+    form: DialogueFormat,
     pool: list[Path],
     compared: Compared,
     *,
@@ -21,9 +23,9 @@ def measure(
     limit: int | None,
 ) -> None:
     """Compare the confidence of first candidates with how often they are the true reply."""
-    dialogues = read_files(data, limit)
+    dialogues = read_files(data, limit, form)
     encoders = load_encoders(compared)
-    more = texts_of(read_files(pool))
+    more = texts_of(read_files(pool, form=form))
     with naming(data):
         rows = list(evaluate_confidence(encoders, dialogues, more, sizes, contexts))
     note = "Half of the pools have the true reply, the others the same candidates without it."

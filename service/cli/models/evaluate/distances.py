@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.distances import evaluate_distances
 from turnwise.service.cli.models.evaluate.loading import load_encoders
@@ -11,10 +12,16 @@ from turnwise.service.cli.options import read_files
 
 
 def measure(
-    data: list[Path], compared: Compared, *, reach: int, out: Path | None, limit: int | None
+    data: list[Path],
+    form: DialogueFormat,
+    compared: Compared,
+    *,
+    reach: int,
+    out: Path | None,
+    limit: int | None,
 ) -> None:
     """Compare utterances with those before and after them."""
-    dialogues = read_files(data, limit)
+    dialogues = read_files(data, limit, form)
     encoders = load_encoders(compared)
     with naming(data):
         rows = evaluate_distances(encoders, dialogues, reach)

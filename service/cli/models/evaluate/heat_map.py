@@ -4,15 +4,19 @@ from pathlib import Path
 
 import typer
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.report import draw_heat_map
 from turnwise.models.pairwise import PairwiseModel, dialogue_heat_map
 from turnwise.service.cli.options import read_files
 
 
-def draw(data: list[Path], model: Path, wanted: list[str], *, out: Path) -> None:
+def draw(
+    data: list[Path], form: DialogueFormat, model: Path, wanted: list[str], *, out: Path
+) -> None:
     """Draw how well each utterance of some dialogues follows each of its contexts."""
-    dialogues = {dialogue.id: dialogue for dialogue in read_files(data, None if wanted else 1)}
+    read = read_files(data, None if wanted else 1, form)
+    dialogues = {dialogue.id: dialogue for dialogue in read}
     if not dialogues:
         raise DataError("no dialogue in it", ", ".join(map(str, data)))
     chosen = wanted or list(dialogues)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.long_term import Setting, evaluate_long_term, make_goal_sets
 from turnwise.models.evaluation.truncation import warn_of_long_dialogues
@@ -16,6 +17,7 @@ from turnwise.service.cli.options import read_files
 
 def measure(
     data: list[Path],
+    form: DialogueFormat,
     settings: list[str],
     compared: Compared,
     *,
@@ -24,7 +26,7 @@ def measure(
 ) -> None:
     """Put three goals into the order in which the dialogue reached them."""
     read = list(map(_read_setting, settings))
-    dialogues = read_files(data, limit)
+    dialogues = read_files(data, limit, form)
     with naming(data):
         goal_sets = make_goal_sets(dialogues, read)
     encoders = load_encoders(compared)

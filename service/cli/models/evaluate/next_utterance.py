@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.next_utterance import evaluate_next_utterance
 from turnwise.models.evaluation.truncation import warn_of_long_dialogues
@@ -13,6 +14,7 @@ from turnwise.service.cli.options import read_files
 
 def measure(
     data: list[Path],
+    form: DialogueFormat,
     compared: Compared,
     *,
     lengths: list[int],
@@ -21,7 +23,7 @@ def measure(
     limit: int | None,
 ) -> None:
     """Find the true next utterance after contexts of each length."""
-    dialogues = read_files(data, limit)
+    dialogues = read_files(data, limit, form)
     models = load_encoders_and_pairwise(compared)
     warn_of_long_dialogues(models, data, dialogues, lengths)
     with naming(data):

@@ -8,6 +8,7 @@ from typing import Literal
 import typer
 from rich.progress import track
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.journal import as_offered, read_choices
 from turnwise.models.evaluation.ranking import (
@@ -65,6 +66,7 @@ def measure_journal(
 
 def build(
     data: list[Path],
+    form: DialogueFormat,
     *,
     sources: Sequence[Literal["random", "bm25", "same-dialogue"]],
     candidates: int,
@@ -76,7 +78,7 @@ def build(
 ) -> None:
     """Write an R10 file of dialogues."""
     how = Building(tuple(sources), candidates, replies, context, seed)
-    dialogues = read_files(data, limit)
+    dialogues = read_files(data, limit, form)
     with naming(data):
         total = len(draw_replies(dialogues, how))
         examples = track(build_ranking(dialogues, how), "building", total, transient=True)

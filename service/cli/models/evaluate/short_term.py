@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import typer
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.language_model import sampled_replies
@@ -31,6 +32,7 @@ from turnwise.service.cli.progress import SystemProgress
 class Making(NamedTuple):
     """How examples are made of dialogues; the fields are options of the command."""
 
+    form: DialogueFormat
     retriever: str | None
     generator: str | None
     history: list[int]
@@ -73,7 +75,7 @@ def _make_examples(
     limit: int | None,
 ) -> tuple[list[ShortTermExample], str]:
     """Return examples of dialogues, and a note that says where their candidates come from."""
-    dialogues = read_files(data, limit)
+    dialogues = read_files(data, limit, making.form)
     warn_of_long_dialogues(encoders, data, dialogues, making.history)
     if making.generator:
         note = f"Candidates were sampled from {making.generator}."

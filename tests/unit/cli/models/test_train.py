@@ -8,6 +8,7 @@ from torch.onnx import OnnxExporterError
 from typer.testing import CliRunner
 
 from turnwise.models.card import CARD
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import run
@@ -68,3 +69,19 @@ def test_a_trained_reranker_has_no_graph(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "reranker.json").write_text(json.dumps({"kind": "ioi"}))
     train(tmp_path, monkeypatch)
     assert [file.name for file in tmp_path.iterdir()] == ["reranker.json"]
+
+
+def test_files_to_train_on_may_have_any_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, object] = {}
+
+    def train(*_: object, **options: object) -> Path:
+        given.update(options)
+        return tmp_path
+
+    monkeypatch.setattr(run, "run", train)
+    options = ["--dialogue", "Fall", "--speaker", "Wer", "--text", "Was", "--encoding", "cp1252"]
+    command = ["train", "recipe.toml", "--data", "t.csv", *options, "--out", str(tmp_path)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert given["form"] == DialogueFormat("Fall", "Wer", "Was", "cp1252")

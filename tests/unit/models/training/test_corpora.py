@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.models.training.conftest import write_dialogues
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.dialogue_files import read_dialogues
+from turnwise.models.dialogue_files import DialogueFormat, read_dialogues
 from turnwise.models.errors import DataError
 from turnwise.models.training import run
 from turnwise.models.training.config import (
@@ -58,6 +58,23 @@ def test_a_file_is_the_one_that_is_named_wherever_one_stands(
         [WindowCorpus(path="talk/train.jsonl", windows=5)], [Path("train.jsonl")]
     )
     assert corpus == WindowCorpus(path="train.jsonl", windows=5)
+
+
+def test_a_table_may_have_any_columns_and_encoding(tmp_path: Path) -> None:
+    table = tmp_path / "chats.csv"
+    table.write_bytes("Fall;Wer;Was\n7;A;Schön.\n7;B;Ja.\n".encode("cp1252"))
+    form = DialogueFormat("Fall", "Wer", "Was", "cp1252")
+    (corpus,) = replace_corpora([WindowCorpus(path="talk/train.jsonl")], [table], form)
+    (dialogue,) = read_source(corpus, Path)
+    assert dialogue == Dialogue("7", (Utterance("A", "Schön."), Utterance("B", "Ja.")))
+    validation = Validation.model_validate(
+        {
+            "paths": [str(table)],
+            "format": {"dialogue": "Fall", "speaker": "Wer", "text": "Was", "encoding": "cp1252"},
+        }
+    )
+    assert validation.format == form
+    assert validation_dialogues(validation, Path, 1) == {str(table): [dialogue]}
 
 
 def test_that_nothing_is_left_out_of_another_file_is_told(

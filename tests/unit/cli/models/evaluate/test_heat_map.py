@@ -20,7 +20,7 @@ def test_the_chosen_dialogues_are_drawn(
     data: Path, tmp_path: Path, pairwise_folder: Path, chosen: list[str], drawn: list[str]
 ) -> None:
     args = ["evaluate", "heat-map", "--data", str(data), "--model", str(pairwise_folder)]
-    args += ["--dialogue", *chosen] if chosen else []
+    args += ["--id", *chosen] if chosen else []
     result = run(app, [*args, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     pictures = sorted((tmp_path / "out").iterdir())
@@ -34,7 +34,7 @@ def test_ids_that_are_no_file_names_have_a_picture_each(
     data = tmp_path / "days.csv"
     data.write_text("id,speaker,text\n5/3,A,a\n5/3,B,b\n5_3,A,a\n5_3,B,b\n")
     args = ["evaluate", "heat-map", "--data", str(data), "--model", str(pairwise_folder)]
-    result = run(app, [*args, "--dialogue", "5/3", "5_3", "--out", str(tmp_path / "out")])
+    result = run(app, [*args, "--id", "5/3", "5_3", "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"5%2F3.png", "5_3.png"}
 

@@ -1,4 +1,5 @@
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -96,7 +97,7 @@ def test_what_cannot_be_written_is_told_before_the_work(tmp_path: Path, words: s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("heat-map --data DATA --dialogue 17 --model x", "no dialogue '17'"),
+        ("heat-map --data DATA --id 17 --model x", "no dialogue '17'"),
         ("long-term --data DATA --setting 2,2", "2,2"),
         ("long-term --data DATA --setting a,b,c", "a,b,c"),
         ("long-term --data DATA --setting 0,2,1", "0,2,1"),
@@ -188,3 +189,29 @@ def test_dialogues_of_different_files_stay_apart(tmp_path: Path) -> None:
         file.write_text("Hello . __eou__ Hi . __eou__\n")
     first, second = read_files(files)
     assert (first.id, second.id) == ("test-1", f"{files[1]}: test-1")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate next-utterance --data t.csv",
+        "evaluate distances --data t.csv",
+        "evaluate short-term --data t.csv --base '' --model MODEL",
+        "evaluate long-term --data t.csv",
+        "evaluate build-ranking --data t.csv --out r.jsonl",
+        "evaluate confidence --data t.csv",
+        "evaluate heat-map --data t.csv --model x",
+        "calibrate --data t.csv --pool p",
+    ],
+)
+def test_options_name_the_columns_and_the_encoding_of_dialogues(
+    command: str, single: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_bytes("Fall;Wer;Was\n7;A;Schön.\n".encode("cp1252"))
+    args = shlex.split(command.replace("MODEL", single))
+    names = ["--dialogue", "Fall", "--speaker", "Wen", "--text", "Was"]
+    failed = CliRunner().invoke(app, [*args, *names, "--encoding", "cp1252"])
+    assert 'no column "Wen" among "Fall", "Wer", "Was"' in str(failed.exception)
+    failed = CliRunner().invoke(app, [*args, *names])
+    assert "or name it with --encoding" in str(failed.exception)

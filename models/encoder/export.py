@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+import onnx_ir
 import torch
 from numpy.typing import NDArray
 from onnxscript.rewriter.ort_fusions import optimize_for_ort
@@ -31,7 +32,7 @@ from turnwise.models.encoder.onnx import (
 from turnwise.models.errors import ModelError
 from turnwise.models.files import create_folder, replace_file
 
-VERSION = "fused-1"
+VERSION = "fused-2"
 """Version of the exported graph: change it when `export` writes another graph for a model."""
 
 _OPSET = 18
@@ -322,7 +323,28 @@ def convert(graph: torch.nn.Module, names: Sequence[str]) -> torch.onnx.ONNXProg
         )
         assert program is not None  # dynamo always returns one
         program.model, _ = optimize_for_ort(program.model)
+        _split_normalizations(program.model.graph)
     return program
+
+
+def _split_normalizations(graph: onnx_ir.Graph) -> None:
+    """Replace each fused sum and normalization by its parts.
+
+    The fused operator takes five times as long as they do in ONNX Runtime 1.31 on a CPU.
+    """
+    for node in graph:
+        if node.op_type != "SkipLayerNormalization":
+            continue
+        product, skipped, scale, shift, bias = node.inputs
+        tape = onnx_ir.tape.Tape()
+        total = tape.op("Add", [tape.op("Add", [product, bias]), skipped])
+        epsilon = node.attributes["epsilon"]
+        normalized = tape.op(
+            "LayerNormalization", [total, scale, shift], {"axis": -1, "epsilon": epsilon}
+        )
+        onnx_ir.convenience.replace_nodes_and_values(
+            graph, node, [node], tape.nodes, [node.outputs[0]], [normalized]
+        )
 
 
 @contextmanager

@@ -12,6 +12,7 @@ _BYTES = "\u0120"
 """Begins words in a vocabulary of bytes, which shows no scripts."""
 _LOOKED_AT = 1000
 """Characters of a text that are looked at."""
+_LATIN = "LATIN"
 
 
 class Scripts:
@@ -30,7 +31,10 @@ class Scripts:
         """Return whether at least half of the letters and emoji of a text are in known scripts."""
         if self._of_bytes or not self._known:  # or a vocabulary that is too small to tell
             return True
-        scripts = list(_scripts_of(text[:_LOOKED_AT]))
+        looked_at = text[:_LOOKED_AT]
+        if looked_at.isascii() and _LATIN in self._known:  # the name of each letter takes a while
+            return True
+        scripts = list(_scripts_of(looked_at))
         return 2 * sum(script in self._known for script in scripts) >= len(scripts)
 
 

@@ -38,28 +38,25 @@ async def find_hits(
     repeats = request.repeats
     exclude = request.options.exclude
     slots = request.options.slots
-    groups = await _find_said_groups(request.view, repeats)
+    said_groups = await _find_said_groups(request.view, repeats)
     searched = max(count, answers, MIN_ANSWERS if confident else 1)
     searched += len(exclude) + min(len(repeats.texts) + len(repeats.ids), _SPARE)
     while True:
         hits = await search.search(searched)
         complete = [hit for hit in hits if can_fill(hit.candidate.text, slots)]
-        repeated = [hit.candidate.group for hit in complete if _is_said(hit, repeats, slots)]
-        groups |= frozenset(group for group in repeated if group is not None)
+        said = [hit.candidate for hit in complete if _is_said(hit, repeats, slots)]
+        said_groups |= {candidate.group for candidate in said if candidate.group is not None}
+        left_out = exclude | repeats.ids | {candidate.id for candidate in said}
         allowed = [
             hit
             for hit in complete
-            if hit.candidate.id not in exclude
-            and hit.candidate.id not in repeats.ids
-            and hit.candidate.group not in groups
-            and not _is_said(hit, repeats, slots)
+            if hit.candidate.id not in left_out and hit.candidate.group not in said_groups
         ]
         offered = await _leave_out_near(request.view, allowed, repeats)
-        is_all = len(hits) < searched
+        found_all = len(hits) < searched
         has_count = len(offered) >= count
-        if is_all or (has_count and _has_answers(offered, answers, confident=confident)):
-            return offered
-        if has_count and searched > _MOST_COPIES:
+        has_answers = _has_answers(offered, answers, confident=confident)
+        if found_all or (has_count and (has_answers or searched > _MOST_COPIES)):
             return offered
         searched *= 2
 

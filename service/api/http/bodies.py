@@ -33,14 +33,17 @@ class JsonRoute(APIRoute):
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the path before `%2F` in a name becomes a slash; then decode the names."""
+        """Match the escaped path, and decode the names in it.
+
+        In `scope["path"]`, which is decoded, a slash in a name would separate two segments.
+        """
         raw_path = scope.get("raw_path") or b""
         if b"%" not in raw_path:
             return super().matches(scope)
-        match, child = super().matches({**scope, "path": _normalise(raw_path)})
-        names = child.get("path_params", {})
-        child["path_params"] = {name: unquote(value) for name, value in names.items()}
-        return match, child
+        match, child_scope = super().matches({**scope, "path": _normalise(raw_path)})
+        escaped = child_scope.get("path_params", {})
+        child_scope["path_params"] = {name: unquote(value) for name, value in escaped.items()}
+        return match, child_scope
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return a handler that gives the route a request with the check_and_handle parser."""

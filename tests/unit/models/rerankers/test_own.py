@@ -18,6 +18,7 @@ from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder import eight_bits
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers import own
+from turnwise.models.rerankers import pack as pack_module
 from turnwise.models.rerankers.cascade import CONFIG, read_cascade
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.own import WEIGHTS, OwnReranker
@@ -98,8 +99,9 @@ def test_most_weights_take_a_byte_and_the_word_vectors_none(model: Path) -> None
 
 
 def test_a_classifier_that_was_trained_for_8_bits_keeps_its_scales(
-    tiny_encoder_folder: Folder, tmp_path: Path
+    tiny_encoder_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pack_module, "export_graph", lambda *_, **__: None)  # which takes seconds
     encoder = tiny_encoder_folder(EncoderKind.HEADS)
     trained = save_classifier_over(encoder, tmp_path / "trained")
     network = BertForSequenceClassification.from_pretrained(trained)

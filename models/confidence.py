@@ -38,7 +38,7 @@ class Spread(NamedTuple):
     Attributes:
         mean: Their mean.
         deviation: Their standard deviation.
-        candidates: Their number, at least 2.
+        candidates: Their number, at least 2. Wordings of one answer count as one.
     """
 
     mean: float

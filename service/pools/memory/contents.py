@@ -322,14 +322,14 @@ class Contents:
         return max(self.base, self.overlay, key=lambda segment: len(segment.candidates))
 
     def spread(self, query: Float32, where: Filter | None = None) -> Spread:
-        """Return the mean and deviation of a query's scores, and how many candidates there are.
+        """Return the mean and deviation of a query's scores, and how many answers there are.
 
         The moments cover all candidates, even if a filter leaves only some of them.
         """
         candidates = len(self)
         if where:
             candidates = self.count_matches(where)
-        return self.larger.moments.spread(query, candidates)
+        return self.larger.spread(query, candidates)
 
     def count_matches(self, where: Filter) -> int:
         """Return the number of candidates that a filter matches."""

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.confidence import Moments
+from turnwise.models.confidence import Moments, Spread
 from turnwise.models.texts import fold_text
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.listing import CandidateTest
@@ -192,6 +192,23 @@ class Segment:
     def has_moments(self) -> bool:
         """Whether `moments` have been computed."""
         return "moments" in vars(self)
+
+    @cached_property
+    def answers(self) -> int:
+        """Number of answers: the wordings of a group are one."""
+        groups = [candidate.group for candidate in self.candidates if candidate.group is not None]
+        return len(self.candidates) - len(groups) + len(set(groups))
+
+    def spread(self, query: Float32, candidates: int) -> Spread:
+        """Return the scores of a query over candidates that are like those of the segment.
+
+        Args:
+            query: (d,).
+            candidates: Their number. As many of them are wordings of one answer as here, and do not
+                compete with each other.
+        """
+        answers = round(candidates * self.answers / len(self.candidates))
+        return self.moments.spread(query, max(2, answers))
 
     def make_hits(self, rows: Indices, scores: Float32) -> list[Hit]:
         """Return the hits of some rows of the examples, each with its score."""

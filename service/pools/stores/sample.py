@@ -39,7 +39,7 @@ class Sample(NamedTuple):
         if where:
             matching = int(np.bitwise_count(self.rows.match(where)).sum())
             size = round(size * matching / max(1, len(self.rows.candidates)))
-        return self.rows.moments.spread(query, max(2, size))
+        return self.rows.spread(query, size)
 
 
 class SampledExamples(NamedTuple):

@@ -359,6 +359,14 @@ def test_the_spread_is_that_of_the_scores_of_the_larger_segment(larger: str) -> 
     assert even[:2] == left.spread(query)[:2]
 
 
+def test_the_spread_counts_the_wordings_of_an_answer_once() -> None:
+    groups = ["hours", "hours", "hours", "price", None, None]
+    candidates = [Candidate.of(str(n), str(n), group=group) for n, group in enumerate(groups)]
+    edit = Edit(candidates, unit_vectors(6, 8, seed=0).astype(np.float16))
+    contents = Contents.empty(8).after([edit], FlatIndex)
+    assert contents.spread(unit_vectors(1, 8, seed=7)[0]).candidates == 4
+
+
 def test_the_groups_of_texts_are_those_of_candidates_that_are_still_there() -> None:
     made = [
         Candidate.of("Nine to five.", "a", group="hours"),

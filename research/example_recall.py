@@ -21,6 +21,7 @@ from turnwise.service.pools.encoding import draw_contexts
 from turnwise.service.pools.memory.examples import ExampleIndex, Examples
 from turnwise.service.pools.memory.flat import FlatIndex
 from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.upkeep import EXAMPLES_WIDENING
 
 QUERIES = 500
 TOP = 10
@@ -41,7 +42,8 @@ def main() -> None:
 
     flat = FlatIndex(vectors)
     tuned = [context[0] for context in draw_contexts(replies())]
-    index = build_ivf(flat, encoder.as_examples(encoder.encode(tuned, Role.SECOND, Relation.OTHER)))
+    queries = encoder.as_examples(encoder.encode(tuned, Role.SECOND, Relation.OTHER))
+    index = build_ivf(flat, queries, widening=EXAMPLES_WIDENING)
 
     sayings_of_one = [*islice(sayings(next(SEEDS)), QUERIES)]
     asked = encoder.as_examples(encoder.encode(sayings_of_one, Role.SECOND, Relation.OTHER))

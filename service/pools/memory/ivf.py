@@ -100,6 +100,8 @@ def build_ivf(
     flat: FlatIndex,
     queries: Float32,
     progress: Callable[[float], None] | None = None,
+    *,
+    widening: int = 1,
 ) -> IvfIndex:
     """Return an approximate index over the same vectors; takes seconds to minutes of one core.
 
@@ -108,6 +110,7 @@ def build_ivf(
         queries: (m, d) running queries to measure recall with, m ≥ 1. They are further from the
             data than the pool's own vectors, with which the recall would be too high.
         progress: Called with the share of the vectors that are in their lists.
+        widening: Factor of the number of probed lists, where later queries are harder than these.
     """
     codes = train_lists(flat)
     for start in range(0, len(flat), SLICE):
@@ -120,6 +123,8 @@ def build_ivf(
         index.recall = recall_at_10(index, queries, exact)
         if index.recall >= _RECALL:
             break
+    index.probes = min(widening * index.probes, index.lists)
+    index.recall = recall_at_10(index, queries, exact)
     return index
 
 

@@ -18,6 +18,9 @@ from turnwise.service.pools.redis.records import CHUNK
 if TYPE_CHECKING:
     from turnwise.service.pools.memory.local import LocalPool
 
+EXAMPLES_WIDENING = 2
+"""Messages are further from the examples than the texts that tune the index: with 300,000 examples,
+twice as many lists find .98 of the ten best candidates, instead of .96."""
 _MIN_INDEXED = 1000
 TAIL_SECONDS = 30.0
 """Edits that are younger stay in the log: a replica that lags by less replays them, instead of
@@ -105,7 +108,8 @@ async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) ->
         flat = workers.flat(vectors)
         if kind not in kinds:
             return flat
-        index = build_ivf(flat, queries[kind], progress=pool.set_progress)
+        widening = EXAMPLES_WIDENING if kind == "examples" else 1
+        index = build_ivf(flat, queries[kind], pool.set_progress, widening=widening)
         if not pool.forgotten:
             files.write(pool.key, fingerprint, index, kind)
         return index

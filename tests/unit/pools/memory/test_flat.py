@@ -7,7 +7,7 @@ import pytest
 from tests.unit.pools.conftest import unit_vectors
 from turnwise.models.arrays import Float32
 from turnwise.service.pools.memory.flat import FlatIndex, Float16, Index
-from turnwise.service.pools.memory.ivf import build_ivf, recall_at_10
+from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf, recall_at_10
 
 D = 16
 
@@ -102,7 +102,7 @@ def searched() -> Float16:
 
 
 @pytest.fixture(scope="module")
-def ivf(searched: Float16) -> Index:
+def ivf(searched: Float16) -> IvfIndex:
     return build_ivf(FlatIndex(searched), queries(64))
 
 
@@ -112,6 +112,12 @@ def test_ivf_reaches_the_recall_that_it_was_built_for(searched: Float16, ivf: In
     assert ivf.recall is not None
     assert ivf.recall >= 0.99
     assert recall_at_10(ivf, others, [e.astype(np.float32) for e in exact]) >= 0.97
+
+
+def test_ivf_probes_more_lists_for_harder_queries(searched: Float16, ivf: IvfIndex) -> None:
+    wider = build_ivf(FlatIndex(searched), queries(64), widening=2)
+    assert wider.probes == min(2 * ivf.probes, ivf.lists)
+    assert (wider.recall or 0) >= (ivf.recall or 1)
 
 
 def test_recall_counts_what_is_missed() -> None:

@@ -84,10 +84,13 @@ class HeadArrays(NamedTuple):
         return unit
 
 
+def needs_head(item: RoleText) -> bool:
+    """Return whether a head computes the vector of an item, which is read in another role."""
+    return item.role is not Role.AFTER and (item.role, item.relation) != read_as(item.role)
+
+
 def heads_of(items: Sequence[RoleText]) -> Iterator[tuple[int, list[int]]]:
     """Yield the number of each head that items need, and the indices of those items.
-
-    An item needs no head if the encoder reads it in its own role already (`read_as`).
 
     Raises:
         ValueError: A role that needs a relation has none.
@@ -96,7 +99,7 @@ def heads_of(items: Sequence[RoleText]) -> Iterator[tuple[int, list[int]]]:
     for index, item in enumerate(items):
         indices.setdefault((item.role, item.relation), []).append(index)
     for (role, relation), of_role in indices.items():
-        if role is Role.AFTER or (role, relation) == read_as(role):
+        if not needs_head(RoleText("", role, relation)):
             continue
         if relation is None:
             what = "of an encoder with heads needs a relation to the target"

@@ -1,8 +1,9 @@
 """The encoder as use cases see it: vectors of recent texts are cached, other texts are queued."""
 
 import asyncio
+import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from time import monotonic
@@ -11,7 +12,8 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Calibration
-from turnwise.models.roles import EncoderKind, Role, RoleText, read_as
+from turnwise.models.encoder.head_arrays import needs_head
+from turnwise.models.roles import EncoderKind, RoleText, read_as
 from turnwise.models.scores import Aggregation
 from turnwise.service.encoder.model import Encoder
 from turnwise.service.encoder.queue import EncoderQueue, Priority
@@ -30,8 +32,10 @@ class CachedEncoder:
 
     The key is a digest of the namespace and the text with its prefix. So no namespace can learn
     from the time of an answer what another one said, roles that a model does not distinguish share
-    a vector, and long texts take no more memory. Bulk texts are not cached: they would only evict
-    vectors that are in use.
+    a vector, and long texts take no more memory. For a vector that heads compute, the key is a
+    digest of the namespace, the role and the vector that they compute it from.
+
+    Bulk texts are not cached: they would only evict vectors that are in use.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class CachedEncoder:
         self._metrics = metrics
         self._size = size
         self._known: OrderedDict[bytes, Float32] = OrderedDict()
+        self._lock = threading.Lock()  # heads also read many vectors in other threads
         self.fingerprint = encoder.fingerprint
         self.dimension = encoder.dimension
         self.name = encoder.name
@@ -70,11 +75,11 @@ class CachedEncoder:
         if not self._heads:
             return await self._read(texts, priority, timeout)
         read = [RoleText(item.text, *read_as(item.role)) for item in texts]
-        return await self._estimate_by_heads(await self._read(read, priority, timeout), texts)
+        return await self.estimate(await self._read(read, priority, timeout), texts)
 
     def knows(self, texts: Sequence[RoleText]) -> bool:
         """Return whether the vectors of all texts are in the cache."""
-        return all(_key(self._encoder.prefixed(text)) in self._known for text in texts)
+        return all(self._key_of(text) in self._known for text in texts)
 
     def knows_script(self, item: RoleText) -> bool:
         """Return whether the model's vocabulary knows the script of a text."""
@@ -87,36 +92,56 @@ class CachedEncoder:
         return await asyncio.to_thread(self._encoder.is_too_long, item)
 
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
-        """Return (n, d) vectors in their roles, from those of `read_as`; see `HeadArrays`."""
-        return self._encoder.in_roles(vectors, items)
+        """Return (n, d) vectors in their roles, from those of `read_as`; see `HeadArrays`.
+
+        Heads compute a vector once: each turn needs [B1] of all utterances before it.
+        """
+        found, missing = self._recall_roles(vectors, items)
+        return self._compute_roles(found, missing, items) if missing else found
+
+    async def estimate(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        """Return what `in_roles` does; a thread computes it where that takes long."""
+        found, missing = self._recall_roles(vectors, items)
+        if len(missing) <= HEADS_AT_ONCE:
+            return self._compute_roles(found, missing, items) if missing else found
+        return await asyncio.to_thread(self._compute_roles, found, missing, items)
 
     def as_examples(self, said: Float32) -> Float32:
         """Return (n, d) places of utterances [B2] in the space in which examples are compared."""
         return self._encoder.as_examples(said)
 
-    async def suppose(self, items: Sequence[RoleText], after: Float32) -> Float32:
-        """Return (n, d) unit rows: texts as `Role.SUPPOSED`, estimated by heads or from the cache.
+    def _recall_roles(
+        self, vectors: Float32, items: Sequence[RoleText]
+    ) -> tuple[Float32, dict[int, bytes]]:
+        """Return the vectors in their roles, but for those that heads must compute.
 
-        Args:
-            items: The n texts, with their relations.
-            after: (n, d) their [AFTER].
+        Returns:
+            (n, d), and the keys of the vectors that are not in their roles yet, by their indices.
         """
-        keys = [_key(f"{item.role} {item.relation}\n{item.text}") for item in items]
-        known = self._recall(keys)
-        missing = [index for index, key in enumerate(keys) if key not in known]
-        estimated = await self._estimate_by_heads(
-            after[missing], [items[index] for index in missing]
-        )
-        new = {keys[index]: vector.copy() for index, vector in zip(missing, estimated, strict=True)}
-        self._remember(new)
-        known |= new
-        return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)
+        if not self._heads:
+            return vectors, {}
+        found = vectors.copy()
+        missing: dict[int, bytes] = {}
+        for index, item in enumerate(items):
+            if needs_head(item):
+                key = _key(f"{item.role} {item.relation}\n".encode() + vectors[index].tobytes())
+                known = self._recall([key])
+                if known:
+                    found[index] = known[key]
+                else:
+                    missing[index] = key
+        return found, missing
 
-    async def _estimate_by_heads(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
-        """Return what `in_roles` does, computed in a thread where it takes long."""
-        if sum(item.role is not Role.AFTER for item in items) <= HEADS_AT_ONCE:
-            return self.in_roles(vectors, items)
-        return await asyncio.to_thread(self.in_roles, vectors, items)
+    def _compute_roles(
+        self, vectors: Float32, missing: Mapping[int, bytes], items: Sequence[RoleText]
+    ) -> Float32:
+        """Return the vectors after heads have computed the missing ones."""
+        indices = list(missing)
+        vectors[indices] = self._encoder.in_roles(
+            vectors[indices], [items[index] for index in indices]
+        )
+        self._remember({key: vectors[index].copy() for index, key in missing.items()})
+        return vectors
 
     async def _read(
         self, texts: Sequence[RoleText], priority: Priority, timeout: float | None
@@ -124,7 +149,7 @@ class CachedEncoder:
         """Return the vectors of texts as the model reads them."""
         if priority is Priority.BULK:
             return await self._queue.encode(texts, priority, timeout)
-        keys = [_key(self._encoder.prefixed(text)) for text in texts]
+        keys = [self._key_of(text) for text in texts]
         known = self._recall(keys)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         self._metrics.cache_hits.inc(sum(key in known for key in keys))
@@ -141,18 +166,24 @@ class CachedEncoder:
             known |= new
         return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)
 
+    def _key_of(self, text: RoleText) -> bytes:
+        return _key(self._encoder.prefixed(text).encode())
+
     def _recall(self, keys: Sequence[bytes]) -> dict[bytes, Float32]:
-        known = {key: self._known[key] for key in keys if key in self._known}
-        self._remember(known)
+        with self._lock:
+            known = {key: self._known[key] for key in keys if key in self._known}
+            for key in known:
+                self._known.move_to_end(key)
         return known
 
-    def _remember(self, vectors: dict[bytes, Float32]) -> None:
-        for key, vector in vectors.items():
-            self._known[key] = vector
-            self._known.move_to_end(key)
-        while len(self._known) > self._size:
-            self._known.popitem(last=False)
+    def _remember(self, vectors: Mapping[bytes, Float32]) -> None:
+        with self._lock:
+            for key, vector in vectors.items():
+                self._known[key] = vector
+                self._known.move_to_end(key)
+            while len(self._known) > self._size:
+                self._known.popitem(last=False)
 
 
-def _key(prefixed: str) -> bytes:
-    return blake2b(f"{namespace.get('')}\n{prefixed}".encode(), digest_size=16).digest()
+def _key(content: bytes) -> bytes:
+    return blake2b(namespace.get("").encode() + b"\n" + content, digest_size=16).digest()

@@ -275,7 +275,7 @@ class Contexts:
         if after is None or not self._heads:
             return await self.encode_texts(inputs)
         supposed = [RoleText(text.text, Role.SUPPOSED, text.relation) for text in inputs]
-        return await self._encoder.suppose(supposed, after)
+        return await self._encoder.estimate(after, supposed)
 
     async def _encode(
         self, as_first: Sequence[Utterance], as_second: Sequence[Utterance], target_speaker: str

@@ -143,10 +143,31 @@ async def test_heads_estimate_a_candidate_once_for_each_relation(
     for items, new in ((same[:2], 2), (same, 1), (same[::-1], 0), (other, 3)):
         seen.clear()
         of_items = read[["abc".index(item.text) for item in items]]
-        got = await parts.cached.suppose(items, of_items)
+        got = await parts.cached.estimate(of_items, items)
         assert got == pytest.approx(in_roles(of_items, items), abs=1e-6)
         assert len(seen) == new
     assert parts.queue.asked == []
+
+
+async def test_a_turn_reads_only_its_newest_utterance_by_a_head(
+    tiny_encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = tiny_encoder(EncoderKind.HEADS)
+    cached = Parts(encoder).cached
+    said = [RoleText(text, Role.FIRST, Relation.SAME) for text in "abc"]
+    read = encoder.encode(list("abc"), Role.SECOND, Relation.OTHER)
+    wanted = encoder.in_roles(read, said)
+    cached.in_roles(read[:2], said[:2])
+    seen = list[Sequence[RoleText]]()
+    in_roles = encoder.in_roles
+
+    def noted(vectors: Float32, items: Sequence[RoleText]) -> Float32:
+        seen.append(items)
+        return in_roles(vectors, items)
+
+    monkeypatch.setattr(encoder, "in_roles", noted)
+    assert cached.in_roles(read, said) == pytest.approx(wanted, abs=1e-6)
+    assert seen == [said[2:]]
 
 
 async def test_the_least_recently_used_vector_is_evicted(tiny_encoder: Encoder) -> None:

@@ -1,10 +1,11 @@
 """Uploads of candidates: streaming the lines and reading the progress."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import httpx
 from anyio import to_thread
@@ -24,8 +25,8 @@ from turnwise.service.wire.pools import (
 )
 from turnwise.service.wire.problems import PROBLEM_PREFIX, Problem
 
-Candidates = Path | Collection[UploadedCandidate | str]
-"""A file; candidates; or their texts."""
+Candidates = Path | Collection[UploadedCandidate | Mapping[str, Any] | str]
+"""A file; candidates, also as their fields; or their texts."""
 Progress = Callable[[int, int], None]
 """Called with (candidates encoded, candidates in total)."""
 
@@ -121,8 +122,7 @@ class Upload:
         """Yield the body, lines of JSON, in chunks of about 64 KB."""
         chunk = bytearray()
         for given in self._candidates:
-            candidate = UploadedCandidate(text=given) if isinstance(given, str) else given
-            chunk += json.dumps(candidate.model_dump(exclude_defaults=True)).encode() + b"\n"
+            chunk += json.dumps(_fields_of(given)).encode() + b"\n"
             if len(chunk) >= _CHUNK:
                 yield bytes(chunk)
                 chunk.clear()
@@ -161,6 +161,12 @@ class Upload:
     def located(self, error: ProblemError) -> TurnwiseError:
         """Return an error that names the line of the file, if the problem is about a candidate."""
         return _locate_in_file(error, self._file) if self._file else error
+
+
+def _fields_of(given: UploadedCandidate | Mapping[str, Any] | str) -> Mapping[str, Any]:
+    if isinstance(given, UploadedCandidate):
+        return given.model_dump(exclude_defaults=True)
+    return {"text": given} if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,16 @@ def test_goals_are_put_in_order(client: Client) -> None:
     assert plan.next_goal == client.plan(goals, HELLO, method="greedy").next_goal
 
 
+def test_candidates_may_be_given_by_their_fields(client: Client) -> None:
+    pool = client.pool("shop")
+    pool.create()
+    fields = {"id": "bye", "text": "Bye", "group": "end"}
+    assert pool.upsert([fields]).upserted == 1
+    assert pool.candidate("bye").group == "end"
+    with pytest.raises(InvalidRequestError, match=r"body\.0\.text: Field required"):
+        pool.upsert([{"txt": "Bye"}])
+
+
 def test_pools(client: Client) -> None:
     pool = client.pool("shop")
     assert pool.create("of a shop").description == "of a shop"

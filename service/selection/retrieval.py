@@ -34,6 +34,10 @@ async def find_hits(
 
     They are at least `count` hits with at least `answers` answers, if the pool has so many, and
     unless too many are wordings of a few answers. A confidence needs at least `MIN_ANSWERS`.
+
+    Slots are not a part of the filter. A mask of the candidates that can be filled would have to be
+    made for each version of a pool and each set of names, also for requests without slots, and
+    candidate stores cannot filter by the slots of a text.
     """
     repeats = request.repeats
     exclude = request.options.exclude

@@ -90,12 +90,13 @@ export async function text(where) {
  * Upload a file of candidates to a pool; progress arrives line by line.
  * @param {string} pool
  * @param {File} file
+ * @param {Record<string, string>} how Columns and encoding, where they are given.
  * @param {(encoded: number, total: number) => void} progress
  * @param {AbortSignal} signal
  */
-export async function upload(pool, file, progress, signal) {
+export async function upload(pool, file, how, progress, signal) {
   const headers = { "Content-Type": "application/octet-stream", Accept: NDJSON };
-  const where = `${path("pools", pool, "candidates")}?${new URLSearchParams({ file: file.name })}`;
+  const where = `${path("pools", pool, "candidates")}?${new URLSearchParams({ file: file.name, ...how })}`;
   const answer = await reach("PUT", where, { headers, body: file, signal });
   for await (const event of events(answer, signal)) {
     if ("encoded" in event) progress(event.encoded, event.total);

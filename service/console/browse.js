@@ -4,11 +4,13 @@ import { call, path } from "./api.js";
 import { openCandidate } from "./candidate_form.js";
 import { byId, debounced, empty, h, thousands } from "./dom.js";
 import { filterIn, filtered } from "./filters.js";
-import { clearMenus, menuFilter, readMenus, startMenus } from "./menus.js";
+import { FilterMenus } from "./menus.js";
 import { attempt } from "./notices.js";
 import { session } from "./session.js";
 
 const PAGE = 20;
+
+const menus = new FilterMenus(byId("menus"), byId("search-where"));
 
 /** @type {string[]} The cursor of each page from the first to the shown one; "" is the first. */
 let cursors = [""];
@@ -18,7 +20,7 @@ let asked = 0;
 export function startBrowse() {
   byId("browse-form").addEventListener("submit", (event) => event.preventDefault());
   byId("browse-pool").addEventListener("change", () => {
-    clearMenus();
+    menus.clear();
     byId("browse-words").value = "";
     byId("found").replaceChildren();
     window.dispatchEvent(new Event("browsed"));
@@ -26,7 +28,6 @@ export function startBrowse() {
   });
   byId("browse-words").addEventListener("input", debounced(begin));
   byId("search-where").addEventListener("change", begin);
-  startMenus(begin);
   byId("page-back").addEventListener("click", () => turn(cursors.slice(0, -1)));
   byId("page-next").addEventListener("click", () => turn([...cursors, next]));
   byId("add-candidate").addEventListener("click", () => openCandidate(browsedPool(), null, browse));
@@ -35,11 +36,8 @@ export function startBrowse() {
 /** The pool that is browsed; before the list of pools arrives, that of the session. */
 export const browsedPool = () => byId("browse-pool").value || session.settings.pool;
 
-/** The filter of the menus and of the field, which also holds for a trial. */
-export function browsedFilter() {
-  const [menu, given] = [menuFilter(), filterIn(byId("search-where"))];
-  return menu && given ? { all: [menu, given] } : (menu ?? given);
-}
+/** The filter, which also holds for a trial. */
+export const browsedFilter = () => filterIn(byId("search-where"));
 
 const begin = () => turn([""]);
 
@@ -57,8 +55,7 @@ export async function browse() {
   if (!found.candidates.length && cursors.length > 1) return turn(cursors.slice(0, -1));
   next = found.cursor;
   draw(pool, found);
-  const { version } = await call("GET", path("pools", pool));
-  await readMenus(pool, version);
+  await menus.read(pool);
 }
 
 /** Read a page; a page of a candidate store may be empty although others follow. */
@@ -89,7 +86,7 @@ function draw(pool, { candidates, matching }) {
 }
 
 function nothing(pool) {
-  const narrowed = byId("browse-words").value.trim() || menuFilter() || byId("search-where").value;
+  const narrowed = byId("browse-words").value.trim() || byId("search-where").value;
   return narrowed
     ? "No candidate matches. Change the search or the filters."
     : `The pool “${pool}” has no candidates. Add one, or upload a file below.`;

@@ -1,7 +1,7 @@
 /** The transcript, coloured by the contributions of its utterances, and the message field below it. */
 
 import { session } from "./session.js";
-import { announce, byId, decimals, empty, h } from "./dom.js";
+import { announce, byId, debounced, decimals, empty, h } from "./dom.js";
 import { beginningsOf } from "./beginnings.js";
 import { heat } from "./heat.js";
 import { attempt } from "./notices.js";
@@ -12,6 +12,8 @@ const transcript = byId("transcript");
 
 /** The candidate that is being edited, and the place in the conversation that it is for. */
 let edited = null;
+
+let previewing = new AbortController();
 
 export function startChat() {
   session.addEventListener("change", draw);
@@ -28,7 +30,9 @@ export function startChat() {
   field.addEventListener("input", () => {
     grow();
     if (!field.value) edited = null;
+    hidePreview();
   });
+  field.addEventListener("input", debounced(preview));
   field.addEventListener("keydown", keys);
   byId("undo").addEventListener("click", () => attempt(undo));
 }
@@ -58,6 +62,7 @@ async function send() {
   if (!text) return;
   const responds = composer.elements.speaker.value === "responder";
   const candidate = responds && edited?.place === place() ? edited.id : undefined;
+  hidePreview();
   const said = await attempt(() =>
     session.say(responds ? session.responder : "user", text, candidate),
   );
@@ -68,6 +73,25 @@ async function send() {
   if (responds) speaker("user");
   const best = session.current && session.candidates[0];
   if (best) announce(`Best candidate: ${best.text}`);
+}
+
+/** Show below the field what would come first if the user said what is in it. */
+async function preview() {
+  const text = field.value.trim();
+  hidePreview();
+  if (!text || session.busy || composer.elements.speaker.value === "responder") return;
+  const { signal } = previewing;
+  const answer = await session.preview(text, signal).catch(() => null); // sending it will say why
+  if (!answer || signal.aborted || session.busy) return;
+  const [best] = answer.candidates;
+  const sure = typeof answer.confidence === "number" ? ` (${decimals(answer.confidence, 2)})` : "";
+  byId("preview").textContent = best ? `First: ${best.text}${sure}` : "No candidate would be offered.";
+}
+
+function hidePreview() {
+  previewing.abort();
+  previewing = new AbortController();
+  byId("preview").textContent = "";
 }
 
 async function undo() {

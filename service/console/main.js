@@ -13,6 +13,7 @@ import { filtered, filterIn, showFilter } from "./filters.js";
 import { startGoals } from "./goals.js";
 import { startHeatMap } from "./heat.js";
 import { startLatency } from "./latency.js";
+import { FilterMenus } from "./menus.js";
 import { attempt, settle, show } from "./notices.js";
 import { startPlan } from "./plan.js";
 import { refreshPools, startPools } from "./pools.js";
@@ -115,6 +116,15 @@ function startSettings() {
     session.begin();
     byId("say").focus();
   });
+  const menus = [
+    new FilterMenus(byId("where-menus"), where),
+    new FilterMenus(byId("session-where-menus"), carried),
+  ];
+  const readMenus = () =>
+    byId("filters").open &&
+    attempt(() => Promise.all(menus.map((each) => each.read(session.settings.pool))));
+  byId("filters").addEventListener("toggle", readMenus);
+  byId("pool").addEventListener("change", readMenus);
   const draw = () => {
     const { settings } = session;
     if (document.activeElement !== field) field.value = session.name;
@@ -125,6 +135,8 @@ function startSettings() {
     byId("diversity-words").textContent = decimals(settings.diversity, 2);
     showFilter(where, settings.where);
     showFilter(carried, session.where);
+    for (const each of menus) each.show();
+    byId("filters-words").textContent = settings.where || session.where ? "in force" : "";
     if (byId("pool").options.length) byId("pool").value = settings.pool;
     byId("last-rows-label").hidden = settings.aggregation !== "last_rows";
     for (const [id, number] of [

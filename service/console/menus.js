@@ -1,7 +1,9 @@
-/** Menus of a pool's metadata: one for each field, with the values that its candidates have. */
+/** Menus that write a filter: one for each field of a pool's metadata, with its values. */
 
 import { call, path } from "./api.js";
-import { byId, h, thousands } from "./dom.js";
+import { h, thousands } from "./dom.js";
+import { filterIn, filtered } from "./filters.js";
+import { attempt } from "./notices.js";
 
 const PAGE = 500;
 const MOST_PAGES = 10;
@@ -9,52 +11,90 @@ const MOST_FIELDS = 8;
 const MOST_VALUES = 200;
 const RESERVED = ["any", "all", "none"];
 
-let reading = new AbortController();
-let read = "";
+/** @type {Map<string, {version: number, found: Promise<any>}>} What was read last of each pool. */
+const known = new Map();
 
-/** Start the menus; `changed` is called when somebody chooses a value. */
-export function startMenus(changed) {
-  byId("menus").addEventListener("change", changed);
+/** Menus beside a field with a filter as JSON. They show what the field has, and write into it. */
+export class FilterMenus {
+  #element;
+  #field;
+  #shown = null;
+
+  /** @param {HTMLElement} element Gets the menus. @param {HTMLInputElement} field */
+  constructor(element, field) {
+    this.#element = element;
+    this.#field = field;
+    element.addEventListener("change", (event) => {
+      event.stopPropagation();
+      attempt(() => filtered(field, async () => this.#write(event.target)));
+    });
+    field.addEventListener("change", () => this.show());
+  }
+
+  /** Draw the menus of a pool; its metadata are read once a version. */
+  async read(pool) {
+    const { version } = await call("GET", path("pools", pool));
+    const found = await metadataOf(pool, version);
+    if (found !== this.#shown) this.#element.replaceChildren(...draw(found));
+    this.#shown = found;
+    this.show();
+  }
+
+  /** Remove the menus and the filter of another pool. */
+  clear() {
+    this.#shown = null;
+    this.#element.replaceChildren();
+    this.#field.value = "";
+  }
+
+  /** Choose in the menus what the field has. */
+  show() {
+    const where = this.#where() ?? {};
+    for (const select of this.#element.querySelectorAll("select")) {
+      const value = JSON.stringify(where[select.name]);
+      const has = [...select.options].some((option) => option.value === value);
+      select.value = has ? value : "";
+    }
+  }
+
+  #write({ name, value }) {
+    const { [name]: _, ...where } = filterIn(this.#field) ?? {};
+    if (value) where[name] = JSON.parse(value);
+    this.#field.value = Object.keys(where).length ? JSON.stringify(where) : "";
+    this.#field.dispatchEvent(new Event("change", { bubbles: true }));
+  }
+
+  #where() {
+    try {
+      return filterIn(this.#field);
+    } catch {
+      return null;
+    }
+  }
 }
 
-/** Remove the menus of another pool. */
-export function clearMenus() {
-  reading.abort();
-  read = "";
-  byId("menus").replaceChildren();
+/** Return the fields of the metadata of a version of a pool; a failure is tried again. */
+function metadataOf(pool, version) {
+  const before = known.get(pool);
+  if (before?.version === version) return before.found;
+  const found = readMetadata(pool);
+  known.set(pool, { version, found });
+  found.catch(() => known.delete(pool));
+  return found;
 }
 
-/** Return the filter that the menus choose; null if they choose nothing. */
-export function menuFilter() {
-  const chosen = [...byId("menus").querySelectorAll("select")].filter(({ value }) => value);
-  if (!chosen.length) return null;
-  return Object.fromEntries(chosen.map(({ name, value }) => [name, JSON.parse(value)]));
-}
-
-/** Read the metadata of a version of a pool, and draw the menus; choices that still exist stay. */
-export async function readMenus(pool, version) {
-  const asked = JSON.stringify([pool, version]);
-  if (asked === read) return;
-  read = asked;
-  reading.abort();
-  reading = new AbortController();
-  const { signal } = reading;
+/** Return the number of candidates with each value of each field, and whether all were read. */
+async function readMetadata(pool) {
   const fields = new Map();
   let cursor = null;
-  let whole = false;
-  try {
-    for (let page = 0; page < MOST_PAGES && !whole; page++) {
-      const query = [["limit", String(PAGE)], ...(cursor ? [["cursor", cursor]] : [])];
-      const found = await call("GET", path("pools", pool, "candidates"), { query, signal });
-      for (const { metadata } of found.candidates) count(fields, metadata, "");
-      cursor = found.cursor;
-      whole = cursor === null;
-    }
-    draw(fields, whole);
-  } catch (error) {
-    if (read === asked) read = ""; // so that the next page tries again
-    throw error;
+  for (let page = 0; page < MOST_PAGES; page++) {
+    const query = [["limit", String(PAGE)], ...(cursor ? [["cursor", cursor]] : [])];
+    const found = await call("GET", path("pools", pool, "candidates"), { query });
+    for (const { metadata } of found.candidates) count(fields, metadata, "");
+    cursor = found.cursor;
+    if (cursor === null) break;
   }
+  return { fields, isWhole: cursor === null };
 }
 
 /** Count the values of a JSON object by their paths, as filters name them. */
@@ -75,24 +115,27 @@ function count(fields, metadata, prefix) {
   }
 }
 
-function draw(fields, whole) {
-  const before = menuFilter() ?? {};
-  const menus = [...fields]
-    .filter(([, values]) => values.size <= MOST_VALUES)
-    .slice(0, MOST_FIELDS)
-    .map(([name, values]) => menu(name, values, JSON.stringify(before[name])));
-  const seen = thousands(PAGE * MOST_PAGES);
-  const partly = h("small.soft", {}, `Values of the first ${seen} candidates.`);
-  byId("menus").replaceChildren(...menus, ...(menus.length && !whole ? [partly] : []));
+function draw({ fields, isWhole }) {
+  const short = [...fields].filter(([, values]) => values.size <= MOST_VALUES);
+  const menus = short.slice(0, MOST_FIELDS).map(([name, values]) => menu(name, values));
+  const notes = [];
+  if (!isWhole)
+    notes.push(
+      `The menus have the fields and values of the first ${thousands(PAGE * MOST_PAGES)} candidates, not of the whole pool.`,
+    );
+  const without = [...fields.keys()].filter((name) => !menus.some((each) => each.name === name));
+  if (without.length)
+    notes.push(`Without a menu, but possible as JSON: ${without.slice(0, MOST_FIELDS).join(", ")}.`);
+  const note = notes.length ? [h("small.soft", {}, notes.join(" "))] : [];
+  return [...menus.map(({ label }) => label), ...note];
 }
 
-function menu(name, values, chosen = "") {
+function menu(name, values) {
   const options = [...values]
     .sort(([, one], [, other]) => other - one)
     .map(([key, times]) => h("option", { value: key }, `${asText(key)} (${thousands(times)})`));
   const select = h("select", { name }, h("option", { value: "" }, "any"), ...options);
-  if (values.has(chosen)) select.value = chosen;
-  return h("label", {}, name, " ", select);
+  return { name, label: h("label", {}, name, " ", select) };
 }
 
 const asText = (key) => (key.startsWith('"') ? JSON.parse(key) : key);

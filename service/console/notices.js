@@ -30,7 +30,8 @@ export function show(error) {
 export function wrong(field, words) {
   right(field);
   field.ariaInvalid = "true";
-  field.closest("details")?.setAttribute("open", "");
+  for (let around = field.closest("details"); around; around = around.parentNode.closest("details"))
+    around.open = true;
   field.after(h("small.wrong", { role: "alert" }, words));
   field.addEventListener("input", () => right(field), { once: true });
 }

@@ -193,6 +193,15 @@ class Session extends EventTarget {
     });
   }
 
+  /** Return what a turn of the user would answer; nothing is kept. @param {AbortSignal} signal */
+  preview(text, signal) {
+    const { pool, least } = this.settings;
+    const body = { speaker: "user", text, commit: false, pool, top_k: 1, ...this.offered };
+    if (least) Object.assign(body, { min_confidence: least });
+    const where = `${path("sessions", this.name)}/turn`;
+    return call("POST", where, { body: { ...body, ...this.aggregated }, signal });
+  }
+
   /** Undo the last turn. There is no retry: although its answer was lost, an undo may have happened. */
   undo() {
     return this.#alone(async () => {

@@ -28,7 +28,7 @@ async function put() {
     isNew = await create(name);
     const counted = (encoded, total) =>
       progress(`${thousands(encoded)} of ${thousands(total)} encoded`, encoded / total);
-    const done = await upload(name, file, counted, uploading.signal);
+    const done = await upload(name, file, given(), counted, uploading.signal);
     const counts = `Version ${done.version}: ${thousands(done.upserted)} new or changed, ${thousands(done.unchanged)} unchanged; ${thousands(done.size)} in total`;
     progress([counts, ...done.notes, ...done.warnings].join(". "), 1);
     announce(byId("upload-words").textContent);
@@ -41,6 +41,15 @@ async function put() {
     byId("upload-stop").hidden = true;
     await refreshPools();
   }
+}
+
+/** The columns and the encoding that the form names. */
+function given() {
+  const fields = ["text_column", "examples_column", "encoding"].map((name) => [
+    name,
+    byId(`upload-${name.replace("_", "-")}`).value.trim(),
+  ]);
+  return Object.fromEntries(fields.filter(([, value]) => value));
 }
 
 /** Create a pool if there is none. @returns {Promise<boolean>} Whether there was none. */

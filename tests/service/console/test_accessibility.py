@@ -8,6 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.service.console.conftest import PHONE, VIEWS, Console, OpenConsole
+from tests.support.messages import REPLIES
 from tests.support.service import Live
 
 RULES: Any = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
@@ -54,6 +55,9 @@ def test_replies_are_accessible(still: Console) -> None:
     expect(page.locator("#candidates > li.rejected")).to_be_visible()
     if (options := page.get_by_role("button", name="Options")).is_visible():  # on a phone
         options.click()
+    page.get_by_text("Filters", exact=True).click()
+    accessible(still)
+    page.get_by_text("Filter as JSON", exact=True).first.click()
     page.locator("#where").fill("{")
     page.locator("#where").press("Enter")
     expect(page.locator(".wrong")).to_be_visible()
@@ -144,13 +148,24 @@ def test_a_turn_is_taken_by_touch(live: Live, console_of: OpenConsole) -> None:
 def test_every_view_fits_a_phone_and_its_targets_a_finger(
     live: Live, console_of: OpenConsole
 ) -> None:
+    tagged = {
+        "group": "a-group-with-a-long-name",
+        "metadata": {"topic": "t" * 20, "intent": "i" * 20},
+    }
+    items = [{"id": f"r{number}", "text": text, **tagged} for number, text in enumerate(REPLIES)]
+    live.ok(live.http.put("/pools/default/candidates", json=items))
     console = console_of(live, **PHONE, color_scheme="dark").open()
     page = console.page
+    page.get_by_role("button", name="Options").tap()
+    page.get_by_label("Wordings").select_option("all")
+    page.get_by_role("button", name="Options").tap()
     console.say(*(f"Sentence {number}, which is long enough to wrap." for number in range(4)))
     repeats = page.get_by_label("Repeats")
     expect(repeats).to_be_hidden()
     page.get_by_role("button", name="Options").tap()
     expect(repeats).to_be_visible()
+    page.get_by_text("Filters", exact=True).tap()
+    page.get_by_text("Filter as JSON", exact=True).first.tap()
     for view in VIEWS:
         console.view(view.capitalize())
         expect(page.locator(f"[data-view={view}].view")).to_be_visible()

@@ -20,6 +20,8 @@ ITEMS: list[dict[str, Any]] = [
     for number in range(45)
 ]
 
+MANY = [{"id": f"m{number:03}", "text": f"Many {number}."} for number in range(201)]
+
 
 @pytest.fixture
 def shop(live: Live) -> Live:
@@ -68,7 +70,7 @@ def test_candidates_are_browsed_searched_and_filtered_by_menus(pools: Console) -
 
 def test_a_filter_may_be_json_and_a_wrong_one_says_why(pools: Console) -> None:
     page = pools.page
-    page.get_by_text("Filter as JSON").click()
+    page.locator("#browse-form").get_by_text("Filter as JSON").click()
     field = page.locator("#search-where")
     field.fill('{"price": {"like": 1}}')
     field.press("Enter")
@@ -180,6 +182,45 @@ def test_fields_that_nobody_changes_keep_their_line_breaks(pools: Console) -> No
     expect(dialog).to_be_hidden()
     changed = pools.live.get("/pools/shop/candidates/r03")
     assert changed == lines | {"group": "three", "learned": []}
+
+
+def test_examples_that_somebody_else_added_meanwhile_stay(pools: Console) -> None:
+    dialog = open_candidate(pools, "r03")
+    other = {"add_examples": ["Cheque?"]}
+    pools.live.ok(pools.live.http.patch("/pools/shop/candidates/r03", json=other))
+    dialog.get_by_role("button", name="Add an example").click()
+    dialog.get_by_label("Example", exact=True).last.fill("Cash?")
+    dialog.get_by_role("button", name="Remove the example: How can I pay?").click()
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_be_hidden()
+    examples = pools.live.get("/pools/shop/candidates/r03")["examples"]
+    assert examples == ["Cheque?", "Cash?"]
+
+
+def test_menus_say_which_fields_they_leave_out(pools: Console) -> None:
+    items = [{**each, "metadata": {"code": number}} for number, each in enumerate(MANY)]
+    pools.live.ok(pools.live.http.put("/pools/shop/candidates", json=items))
+    pools.page.reload()
+    pools.page.locator("#browse-pool").select_option("shop")
+    menus = pools.page.locator("#menus")
+    expect(menus).to_contain_text("Without a menu, but possible as JSON: code.")
+    expect(menus).not_to_contain_text("not of the whole pool")
+
+
+def test_a_file_with_other_columns_and_another_encoding_is_uploaded(pools: Console) -> None:
+    page = pools.page
+    table = "Frage;Antwort\nWo ist der Käse?;Im Kühlschrank.\n".encode("cp1252")
+    page.locator("#upload-pool").fill("kitchen")
+    file: Any = {"name": "kitchen.csv", "mimeType": "text/csv", "buffer": table}
+    page.locator("#upload-file").set_input_files(file)
+    page.get_by_text("Columns and encoding").click()
+    page.get_by_label("Column of the texts").fill("Antwort")
+    page.get_by_label("Column of the examples").fill("Frage")
+    page.get_by_label("Encoding").fill("cp1252")
+    page.get_by_role("button", name="Upload").click()
+    expect(page.locator("#upload-words")).to_contain_text("Version 1: 1 new or changed")
+    (candidate,) = pools.live.get("/pools/kitchen/candidates")["candidates"]
+    assert (candidate["text"], candidate["examples"]) == ("Im Kühlschrank.", ["Wo ist der Käse?"])
 
 
 def test_a_candidate_is_changed_by_touch(shop: Live, console_of: OpenConsole) -> None:

@@ -34,6 +34,14 @@ def with_metadata(live: Live) -> None:
     live.ok(live.http.put("/pools/default/candidates", json=items))
 
 
+def show_filters(console: Console) -> None:
+    """Show both filters as JSON."""
+    page = console.page
+    page.locator("#filters > summary").click()
+    for summary in ("Filter as JSON", "Filter of the session as JSON"):
+        page.locator("#filters").get_by_text(summary, exact=True).click()
+
+
 def enter(field: Locator, text: str) -> None:
     field.fill(text)
     field.press("Enter")
@@ -482,6 +490,7 @@ def test_filters_of_the_turns_and_of_the_session_hold_and_wrong_ones_say_why(
     expect(ids).to_have_count(6)
     where = console.page.locator("#where")
     carried = console.page.locator("#session-where")
+    show_filters(console)
     enter(where, '{"topic": {"like": "even"}}')
     expect(console.page.get_by_role("alert")).to_contain_text("topic, like: is not a condition")
     expect(where).to_have_attribute("aria-invalid", "true")
@@ -498,8 +507,10 @@ def test_filters_of_the_turns_and_of_the_session_hold_and_wrong_ones_say_why(
     expect(ids).to_have_count(2)
     expect(where).to_have_value('{"topic":"even"}')
     expect(carried).to_have_value('{"place":{"gte":4}}')
+    expect(console.page.locator("#filters-words")).to_have_text("in force")
     console.say("Anybody?")
     expect(ids).to_have_count(2)
+    show_filters(console)
     enter(carried, '{"place": {"gt": 99}}')
     expect(console.page.locator("#candidates")).to_contain_text("match the filters")
     enter(carried, "")
@@ -507,7 +518,47 @@ def test_filters_of_the_turns_and_of_the_session_hold_and_wrong_ones_say_why(
     assert console.live.get(f"/sessions/{console.session}")["where"] is None
 
 
+def test_filters_are_chosen_in_menus(console: Console) -> None:
+    with_metadata(console.live)
+    console.say("Hello there")
+    page = console.page
+    page.locator("#filters > summary").click()
+    ids = console.candidates
+    turns = page.get_by_role("group", name="Of each turn")
+    turns.get_by_label("topic").select_option('"even"')
+    expect(ids).to_have_count(4)
+    kept = page.get_by_role("group", name="Of the session")
+    kept.get_by_label("place").select_option("4")
+    expect(ids).to_have_count(1)
+    assert console.live.get(f"/sessions/{console.session}")["where"] == {"place": 4}
+    page.reload()
+    expect(ids).to_have_count(1)
+    page.locator("#filters > summary").click()
+    expect(turns.get_by_label("topic")).to_have_value('"even"')
+    turns.get_by_label("topic").select_option("any")
+    kept.get_by_label("place").select_option("any")
+    expect(ids).to_have_count(6)
+    assert console.live.get(f"/sessions/{console.session}")["where"] is None
+
+
+def test_what_would_come_first_is_shown_while_the_user_types(console: Console) -> None:
+    preview = console.page.locator("#preview")
+    field = console.page.get_by_label("Message")
+    field.press_sequentially("Where is my")
+    best = console.live.turn("t", "user", "Where is my", top_k=1)["candidates"][0]["text"]
+    expect(preview).to_contain_text(f"First: {best}")
+    assert console.live.http.get(f"/sessions/{console.session}").status_code == 404
+    console.page.get_by_text("Bot", exact=True).click()
+    field.press_sequentially(" parcel?")
+    expect(preview).to_be_hidden()
+    console.page.get_by_text("User", exact=True).click()
+    console.say("Where is my parcel?")
+    expect(preview).to_be_hidden()
+    assert console.transcript == [("user", "Where is my parcel?")]
+
+
 def test_a_filter_that_a_turn_was_rejected_for_can_be_corrected(console: Console) -> None:
+    show_filters(console)
     where = console.page.locator("#where")
     enter(where, '{"topic": {}}')
     console.type("Hello there")

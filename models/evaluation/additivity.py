@@ -5,6 +5,7 @@ that follows them, and that a mixture with an utterance of another dialogue is n
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -38,10 +39,10 @@ def evaluate_additivity(
 
     Returns:
         Four rows for each encoder: the pairs as they are, in the wrong order, and with the older or
-        the newer utterance of another dialogue. The metrics are means over pairs: `cosine`, of the
-        mixture with the next utterance, also as `cosine/d=DISTANCE`; `first` and `second`, those of
-        its parts; `above_both`, the share of the mixtures that are nearer than both parts; and
-        `between_parts`, the cosine of the parts with each other.
+        the newer utterance of another dialogue. The metrics are means over distances: `cosine`, of
+        the mixture with the next utterance, also as `cosine/d=DISTANCE`; `first` and `second`,
+        those of its parts; `above_both`, the share of the mixtures that are nearer than both parts;
+        and `between_parts`, the cosine of the parts with each other.
 
     Raises:
         TurnwiseError: No encoder has pairs, or there are no two dialogues of more than two
@@ -119,18 +120,19 @@ def _row(name: str, first: Float32, second: Float32, pairs: _Pairs) -> Row:
     of_first = _cosines(first, pairs.after)
     of_second = _cosines(second, pairs.after)
     outcomes = Outcomes(cosine, pairs.distance.astype(str), pairs.dialogue)
+    overall = {
+        "cosine": cosine,
+        "first": of_first,
+        "second": of_second,
+        "above_both": (cosine > np.maximum(of_first, of_second)).astype(np.float64),
+        "between_parts": _cosines(first, second),
+    }
+    means = {name: replace(outcomes, values=values).mean for name, values in overall.items()}
     by_distance = {
         f"cosine/d={distance}": float(cosine[pairs.distance == distance].mean())
         for distance in np.unique(pairs.distance)
     }
-    overall = {
-        "cosine": outcomes.mean,
-        "first": float(of_first.mean()),
-        "second": float(of_second.mean()),
-        "above_both": float((cosine > np.maximum(of_first, of_second)).mean()),
-        "between_parts": float(_cosines(first, second).mean()),
-    }
-    return Row(name, overall | by_distance, 0.0, outcomes)
+    return Row(name, means | by_distance, 0.0, outcomes)
 
 
 def _cosines(one: Float32, other: Float32) -> Float64:

@@ -25,7 +25,7 @@ def test_mixtures_are_compared_with_their_parts(
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     some = [Dialogue(d.id, d.utterances[:4]) for d in dialogues[:3]]
     by_distance: dict[int, list[float]] = {}
-    above = []
+    above: dict[int, list[bool]] = {}
     for dialogue in some:
         for target in range(2, len(dialogue.utterances)):
             text = dialogue.utterances[target].text
@@ -35,13 +35,16 @@ def test_mixtures_are_compared_with_their_parts(
                 b2 = vector(encoder, dialogue, target - 1, Role.SECOND, target)
                 cosine = float((b1 + b2) @ after / np.linalg.norm(b1 + b2))
                 by_distance.setdefault(target - 1 - older, []).append(cosine)
-                above.append(cosine > max(b1 @ after, b2 @ after))
+                is_above = bool(cosine > max(b1 @ after, b2 @ after))
+                above.setdefault(target - 1 - older, []).append(is_above)
     pair, *others = evaluate_additivity({"x": encoder}, some)
     assert pair.system == "x · pair"
     assert len(others) == 3
     for distance, cosines in by_distance.items():
         assert pair.metrics[f"cosine/d={distance}"] == pytest.approx(np.mean(cosines), abs=1e-5)
-    assert pair.metrics["above_both"] == pytest.approx(np.mean(above))
+    assert pair.metrics["above_both"] == pytest.approx(
+        np.mean([np.mean(each) for each in above.values()])
+    )
 
 
 def test_an_encoder_without_pairs_has_no_mixtures(

@@ -25,6 +25,7 @@ from turnwise.models.data import (
 )
 from turnwise.models.errors import DataError
 from turnwise.models.text_files import (
+    LINES_OR_ARRAY,
     open_text,
     parse_array,
     parse_jsonl,
@@ -157,7 +158,7 @@ def _read_json(text: TextIO, path: Path, _: DialogueFormat) -> _Dialogues:
         objects = parse_array(skipped, first, text, name)
     else:
         lines = chain(repeat("\n", skipped), [first], read_lines(text, path, skipped + 2))
-        objects = parse_jsonl(lines, name)
+        objects = parse_jsonl(lines, name, LINES_OR_ARRAY)
     for line, fields in objects:
         record = Record(fields, name, line)
         field = next((each for each in _LISTS if each in fields), None)

@@ -29,6 +29,11 @@ CORRUPT = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 LONGEST_LINE = 4 << 20
 """Characters of a line. A few kilobytes of `.xz` can hold a line that no memory can."""
 
+LINES = "each line is one object"
+"""What a file of JSON Lines holds."""
+LINES_OR_ARRAY = "write one object a line, or one array of objects with nothing around it"
+"""What a file of objects holds, if it may also be an array."""
+
 _LONGEST_ARRAY = 32 << 20
 """Characters of a JSON array, which is parsed whole."""
 _MARKS = {
@@ -169,8 +174,15 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield from parse_jsonl(read_lines(file, path), str(path))
 
 
-def parse_jsonl(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def parse_jsonl(
+    lines: Iterable[str], name: str, shape: str = LINES
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of lines of JSON with their line numbers; blank lines are skipped.
+
+    Args:
+        lines: The lines of the file.
+        name: The file's name in errors.
+        shape: What the file should hold, for errors.
 
     Raises:
         DataError: A line is not a JSON object.
@@ -181,11 +193,11 @@ def parse_jsonl(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:  # its own line number counts within this line
-            what = f"not JSON: {error.msg}, column {error.pos + 1}; each line is one object"
+            what = f"not JSON: {error.msg}, column {error.pos + 1}; {shape}"
             raise DataError(what, name, number) from error
         except (ValueError, RecursionError) as error:
             raise DataError(f"not JSON: {error}", name, number) from error
-        yield number, check_object(record, name, number)
+        yield number, _check_object(record, name, number, shape)
 
 
 def read_first_line(text: TextIO) -> tuple[int, str]:
@@ -224,14 +236,16 @@ def parse_array(
             line += content.count("\n", counted, position)
             counted = position
             record, position = decode(content, position)
-            yield line, check_object(record, name, line)
+            yield line, _check_object(record, name, line, LINES_OR_ARRAY)
             position = _skip_space(content, position)
             if content[position : position + 1] == ",":
                 position = _skip_space(content, position + 1)
             elif content[position : position + 1] != "]":
-                raise DataError("not JSON: expected , or ] after the object", name, line)
+                what = f"not JSON: expected , or ] after the object; {LINES_OR_ARRAY}"
+                raise DataError(what, name, line)
     except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}", name, skipped + error.lineno) from error
+        what = f"not JSON: {error.msg}; {LINES_OR_ARRAY}"
+        raise DataError(what, name, skipped + error.lineno) from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"not JSON: {error}", name, line) from error
 
@@ -241,10 +255,11 @@ def _skip_space(content: str, position: int) -> int:
     return space.end() if space else position
 
 
-def check_object(value: object, name: str, line: int) -> dict[str, Any]:
+def _check_object(value: object, name: str, line: int, shape: str) -> dict[str, Any]:
     """Return a JSON value that is an object, or raise DataError."""
     if not isinstance(value, dict):
-        raise DataError(f"expected an object, found {describe_type(type(value))}", name, line)
+        what = f"expected an object, found {describe_type(type(value))}; {shape}"
+        raise DataError(what, name, line)
     return value
 
 
@@ -306,7 +321,7 @@ def read_table(lines: Iterable[str], name: str, is_known: Callable[[Sequence[str
     line = len(skipped) + 1
     for column in columns:
         if column and columns.count(column) > 1:
-            raise DataError(f'the header has two columns "{column}"', name, line)
+            raise DataError(f'the header has two columns "{column}": rename one', name, line)
     reader = csv.reader(chain(skipped, [header], lines), delimiter=separator, strict=True)
     return Table(columns, line, _read_rows(reader, columns, name, line))
 
@@ -343,4 +358,5 @@ def _read_rows(
             row = zip(columns, cells, strict=False)
             yield line, {column: cell for column, cell in row if column}
     except csv.Error as error:
-        raise DataError(f"not CSV: {error}", name, reader.line_num) from error
+        what = f"not CSV: {error}. Double a quote inside a cell, and put quotes around such a cell"
+        raise DataError(what, name, reader.line_num) from error

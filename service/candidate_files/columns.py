@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnwise.models.errors import DataError
+from turnwise.models.text_files import LINES_OR_ARRAY
 
 _NAMES = {
     "text": ("text", "answer", "response", "reply", "content"),
@@ -70,7 +71,9 @@ class Columns:
             if wanted not in names:
                 raise DataError(f'no column "{wanted}" among {_quote(names)}', file, line)
         if not self.know(names):
-            what = f"no text among the columns of the first row, {_quote(names)}: {_ADVICE}"
+            what = f"no text among {_quote(names)}. The first row names the columns: {_ADVICE}"
+            if len(names) == 1:
+                what = f"commas, semicolons or tabs separate columns, but there is {what}"
             raise DataError(what, file, line, option="text")
 
 
@@ -93,10 +96,18 @@ class FieldReader:
         given = {name: value for name, value in record.items() if value is not None and value != ""}
         used = {part: self.columns.find(part, list(record)) for part in _NAMES}
         if not used["text"]:
+            for name, value in record.items():
+                if isinstance(value, list) and value and isinstance(value[0], dict):
+                    what = f'the objects are in the list "{name}": {LINES_OR_ARRAY}'
+                    raise DataError(what, file, line)
             what = f"no text among the fields {_quote(record)}: {_ADVICE}"
             raise DataError(what, file, line, option="text")
         if not (text := given.get(used["text"][0], "")):
-            raise DataError("empty: write a text, or remove the row", file, line, used["text"][0])
+            what = (
+                "empty: write a text, or remove the row. Of cells that were merged, only the first "
+                "has the text"
+            )
+            raise DataError(what, file, line, used["text"][0])
         examples = [each for name in used["examples"] for each in _list_texts(given.get(name))]
         fields = {
             "text": text,

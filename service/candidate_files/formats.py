@@ -6,6 +6,7 @@ from typing import Any, BinaryIO
 
 from turnwise.models.errors import DataError
 from turnwise.models.text_files import (
+    LINES_OR_ARRAY,
     LONGEST_LINE,
     decode_text,
     parse_array,
@@ -22,7 +23,8 @@ Record = tuple[int, dict[str, Any]]
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 """The endings of files of candidates; each may be followed by `.gz` or `.xz`."""
-_WORKBOOKS = {".xlsx", ".xls", ".ods"}
+_WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""The first bytes of `.xlsx` and `.ods`, and of `.xls`, whatever the file is called."""
 
 
 def read_records(
@@ -44,8 +46,9 @@ def read_records(
         DataError: The file cannot be read, or is of no such format.
     """
     ending = plain_ending(name)
-    if ending in _WORKBOOKS:
-        raise DataError("a workbook: save its sheet as CSV UTF-8", name)
+    file.seek(0)
+    if file.read(4) in _WORKBOOKS:
+        raise DataError("a workbook, or an archive: save its sheet as CSV UTF-8", name)
     with decode_text(file, name, encoding) as text:
         skipped, first = read_first_line(text)
         if not first:
@@ -58,21 +61,24 @@ def read_records(
             raise DataError(f"more than {LONGEST_LINE} characters", name, skipped + 1)
         lines = chain(repeat("\n", skipped), [first], read_lines(text, name, skipped + 2))
         if ending not in {".csv", ".tsv", ".txt"} and start == "{":
-            yield from parse_jsonl(lines, name)
+            yield from parse_jsonl(lines, name, LINES_OR_ARRAY)
         elif ending not in ENDINGS:
-            raise DataError(f"unknown format: expected {', '.join(ENDINGS)}, or .gz or .xz", name)
+            known = f"{', '.join(ENDINGS)}, or .gz or .xz"
+            advice = "save a table as .csv, and a list as .txt with one text a line"
+            what = f"unknown format: expected {known}; {advice}"
+            raise DataError(what, name)
         elif ending in {".csv", ".tsv"} or _is_table(first, name, columns):
             yield from _read_table(lines, name, columns)
         elif ending == ".txt":
             yield from _read_texts(lines, columns)
         else:
-            raise DataError("not JSON: expected an object a line, or an array", name, skipped + 1)
+            raise DataError(f"not JSON: {LINES_OR_ARRAY}", name, skipped + 1)
 
 
 def _is_table(first: str, name: str, columns: Columns) -> bool:
     """Return whether the first line of a text file is the header of a table."""
     header = read_table([first], name, columns.know).columns
-    return len(header) > 1 and columns.know(header)
+    return "\t" in first or (len(header) > 1 and columns.know(header))
 
 
 def _read_table(lines: Iterable[str], name: str, columns: Columns) -> Iterator[Record]:

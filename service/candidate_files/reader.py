@@ -17,6 +17,8 @@ from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate, derive
 
 _SHOWN = 60
 """Characters of a value in an error."""
+_BULLETS = ("- ", "* ", "• ")
+"""How texts begin that were copied from a list."""
 
 
 class Row(NamedTuple):
@@ -54,6 +56,7 @@ class CandidateReader:
     def __init__(self, columns: Columns | None = None, encoding: str | None = None) -> None:
         self._fields = FieldReader(columns or Columns())
         self._encoding = encoding
+        self._bullets = 0
 
     def read(self, file: BinaryIO, name: str) -> Iterator[Row]:
         """Yield the candidates of an open file, which can seek, one for each of its records.
@@ -85,6 +88,7 @@ class CandidateReader:
         fields = self._fields.read(record, file, line)
         examples, left_out = _limit(fields["examples"])
         candidate = parse_candidate(fields | {"examples": examples}, file, line)
+        self._bullets += candidate.text.startswith(_BULLETS)
         return Row(candidate, file, line, left_out)
 
     def merge(self, rows: Iterable[Row]) -> list[Row]:
@@ -106,6 +110,9 @@ class CandidateReader:
             left_out: Examples beyond those that their candidates may have.
         """
         notes = [self._fields.describe()]
+        if self._bullets:
+            count = write_count(self._bullets, "text")
+            notes.append(f"{count} with the bullet of a list, which stays: remove it from the file")
         if left_out:
             notes.append(
                 f"{write_count(left_out, 'example')} left out: a candidate has at most "

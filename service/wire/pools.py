@@ -233,7 +233,8 @@ class UploadQuery(Value):
     """The name of the file that the body holds. The service then reads it as `turnwise pool load`
     does: its ending says whether it is JSON Lines, JSON, CSV, TSV or text, also `.gz` or `.xz`."""
     encoding: str | None = None
-    """The encoding of the file; by default UTF-8, or what its byte order mark says."""
+    """The encoding of the file; by default what its byte order mark or the content type says, or
+    UTF-8."""
     text_column: str | None = None
     """The column, or field, of the texts in the file; by default it is found by the usual names."""
     examples_column: str | None = None

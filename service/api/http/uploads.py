@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass
+from email.message import Message
 from io import BytesIO
 from pathlib import PurePath
 from typing import Any, BinaryIO, NamedTuple
@@ -93,7 +94,8 @@ async def read_upload(
                 admission.use(len(chunk))
                 content.write(chunk)
             content.seek(0)
-            upload = _FileUpload(file, query, limits, memory)
+            encoding = query.encoding or _find_charset(request)
+            upload = _FileUpload(file, query, encoding, limits, memory)
             return await asyncio.to_thread(upload.read, content, admission)
     items = _Upload(limits)
     if media in {NDJSON, "application/jsonl", "application/ndjson"}:
@@ -244,12 +246,13 @@ class _FileUpload:
 
     name: str
     query: UploadQuery
+    encoding: str | None
     limits: Limits
     memory: Memory
 
     def read(self, content: BytesIO, admission: Admission) -> Uploaded:
         """Return the candidates; raises InvalidRequest, BodyTooLarge and NotEnoughMemory."""
-        reader = CandidateReader(_name_columns(self.query), self.query.encoding)
+        reader = CandidateReader(_name_columns(self.query), self.encoding)
         most = self.limits.max_pool_size
         path = PurePath(self.name)
         try:
@@ -272,6 +275,13 @@ class _FileUpload:
             if plain.tell() > most:
                 raise BodyTooLarge(f"a file may have {most} bytes when it is decompressed")
         return plain
+
+
+def _find_charset(request: Request) -> str | None:
+    """Return the encoding that the content type names."""
+    header = Message()
+    header["content-type"] = request.headers.get("content-type", "")
+    return header.get_content_charset()
 
 
 def _name_columns(query: UploadQuery) -> Columns:

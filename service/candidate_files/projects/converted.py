@@ -15,7 +15,7 @@ _FILLED = re.compile(r"\{\{?\s*[\w.]+\s*\}?\}|\$[A-Za-z]\w*")
 _SLOT = re.compile(r"\{[A-Za-z]\w*\}")
 """The only one of these forms that a candidate has."""
 _WITH_SLOTS = "with slots, so offered only if these have values"
-_WITH_OTHERS = "with places to fill in that are not slots such as {name}"
+_WITH_OTHERS = "to rewrite, since slots are written {name}"
 
 
 @dataclass(slots=True)

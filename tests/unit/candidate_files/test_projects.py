@@ -253,9 +253,7 @@ def test_chatterbot(tmp_path: Path) -> None:
 def test_chatwoot(tmp_path: Path) -> None:
     converted = convert(tmp_path, {"canned.json": json.dumps({"payload": CHATWOOT})})
     assert [record["id"] for record in converted.records] == ["hours"]
-    assert list(converted.report()) == [
-        "with places to fill in that are not slots such as {name}: hours"
-    ]
+    assert list(converted.report()) == ["to rewrite, since slots are written {name}: hours"]
 
 
 @pytest.mark.parametrize(

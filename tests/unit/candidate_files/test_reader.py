@@ -145,7 +145,8 @@ def test_columns_may_have_any_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("a.csv", "When?,At 9.\n", 'line 1: no text among the columns of the first row, "When?"'),
+        ("a.csv", "FAQ\n", "line 1: commas, semicolons or tabs separate columns"),
+        ("a.csv", "When?,At 9.\n", 'line 1: no text among "When?"'),
         ("a.csv", "\ntext,b,b\n", 'line 2: the header has two columns "b"'),
         ("a.csv", "text,b\nx,1\nx\n", "line 3: 1 cell, but the header has 2"),
         ("a.csv", "text,b\nx,1\ny,z,3\n", "line 3: 3 cells, but the header has 2"),
@@ -166,7 +167,14 @@ def test_columns_may_have_any_name(tmp_path: Path) -> None:
             '{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}',
             "line 2: 'a' is also the",
         ),
-        ("a.xlsx", "PK", ": a workbook: save its sheet as CSV"),
+        ("a.json", '{\n "data": []}', "line 1: not JSON"),
+        ("a.json", '{"data": [{"text": "x"}]}', 'line 1: the objects are in the list "data"'),
+        ("a.json", '["Hi!"]', "found a string; write one object a line"),
+        ("a.csv", "answer;b\nx;1\n;2\n", "Of cells that were merged, only the first"),
+        ("a.tsv", 'answer\n"Yes" it is\n', "line 2: not CSV: '\\t' expected after '\"'. Double"),
+        ("a.txt", "Frage\tAntwort\n", 'no text among "Frage", "Antwort"'),
+        ("a.md", "- Hi!\n", "save a table as .csv, and a list as .txt"),
+        ("a.csv", "PK\3\4", ": a workbook, or an archive: save its sheet as CSV"),
         ("a.docx", "PK", ": unknown format: expected .jsonl"),
         ("a.csv", "\n\n", ": there are no candidates"),
         ("a.csv", "text\n", ": there are no candidates"),
@@ -221,3 +229,10 @@ def test_a_record_without_an_id_is_named(
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=what):
         read_ids(tmp_path / name)
+
+
+def test_bullets_of_a_list_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("- We open at nine.\n* Bye!\nWell - fine.\n")
+    (note,) = CandidateFile.read(path).notes
+    assert note.startswith("2 texts with the bullet of a list, which stays")

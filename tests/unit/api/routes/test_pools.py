@@ -67,6 +67,7 @@ async def test_lines_may_be_cut_anywhere(client: httpx.AsyncClient, parts: Parts
         ({"file": "a.jsonl"}, None, lines_of({"answer": "Good day.", "kind": "talk"})),
         ({"file": "a.csv.gz"}, None, gzip.compress(b"answer;kind\nGood day.;talk\n", mtime=0)),
         ({}, "text/csv; charset=utf-8", b"answer,kind\nGood day.,talk\n"),
+        ({}, "text/csv; charset=utf-16-le", "answer,kind\nGood day.,talk\n".encode("utf-16-le")),
         (
             {"file": "a.csv", "encoding": "utf-16-le", "text_column": "answer"},
             "application/octet-stream",

@@ -147,7 +147,7 @@ BAD = {
             "line 3: '1' is also the id of another text, in line 1",
         ),
     ],
-    "a.csv": [("id,txt\n1,Yes\n", "line 1: no text among the columns")],
+    "a.csv": [("id,txt\n1,Yes\n", 'line 1: no text among "id", "txt"')],
     "a.parquet": [("PAR1", ": not Parquet")],
     "a.docx": [("x", ": unknown format: expected .jsonl")],
 }

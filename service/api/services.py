@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from turnwise.service.api.access.admission import Admission
+from turnwise.service.api.access.concurrency import ConcurrencyLimit
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.observe.descriptors import descriptors_left
 from turnwise.service.observe.metrics import Metrics
@@ -77,6 +78,7 @@ class EncoderServices:
     settings: Settings
     metrics: Metrics
     admission: Admission
+    concurrency: ConcurrencyLimit
     keys: ApiKeys
     encoder: "Encoder"
     queues: Sequence["EncoderQueue"]

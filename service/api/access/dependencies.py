@@ -6,6 +6,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Request
 from fastapi.security import HTTPBearer
 
+from turnwise.service.api.access.concurrency import Place
 from turnwise.service.api.access.keys import authorize, identify
 from turnwise.service.api.services import EncoderServices, Services
 from turnwise.service.encoder.batcher import Priority
@@ -31,16 +32,19 @@ NamespaceHeader = Annotated[
 class Access(HTTPBearer):
     """The dependency of every route that takes an API key: the namespace in which the caller acts.
 
-    `JsonRoute` checks the key before it reads the body. As a dependency alone, FastAPI would check
-    it afterwards.
+    `JsonRoute` admits a request before it reads the body. As a dependency alone, FastAPI would
+    check the key afterwards.
     """
 
-    def __init__(self, *scopes: Scope, encodes: Priority | None = None) -> None:
+    def __init__(
+        self, *scopes: Scope, encodes: Priority | None = None, limited: bool = True
+    ) -> None:
         """Take what a request needs.
 
         Args:
             scopes: The caller needs one of these.
             encodes: The priority of the texts that the encoder reads for it; None without any.
+            limited: Whether a request that encodes needs a place among those in progress.
         """
         super().__init__(
             scheme_name="API key",
@@ -50,15 +54,19 @@ class Access(HTTPBearer):
         )
         self._scopes = scopes
         self._encodes = encodes
+        self._limited = limited and encodes is not None
 
-    async def check(self, request: Request) -> None:
+    async def admit(self, request: Request) -> Place | None:
         """Note the caller, and the namespace in which it wants to act, in the request's state.
+
+        Returns:
+            The place of the request among those in progress; None if it needs none.
 
         Raises:
             Unauthenticated: The API key is missing, unknown or expired.
             Forbidden: The key lacks the scope, or may not act in the namespace.
             RequestRateExceeded: The namespace sends more requests a second than it may.
-            Overloaded: The texts of the request would wait too long for the encoder.
+            Overloaded: The request would wait too long, for a place or for the encoder.
             EncoderUnavailable: The remote encoder does not answer.
         """
         services = await _services(request)
@@ -73,6 +81,9 @@ class Access(HTTPBearer):
         services.admission.request(request.state.namespace)
         if self._encodes is not None:
             services.queues[0].check(self._encodes)
+        if self._limited:
+            return await services.concurrency.enter(request.state.namespace)
+        return None
 
     async def __call__(  # type: ignore[override]
         self,
@@ -87,6 +98,8 @@ Selecting = Annotated[str, Depends(Access("select"))]
 """The caller's namespace; the caller may use sessions and search pools."""
 Encoding = Annotated[str, Depends(Access("select", encodes=Priority.TURN))]
 """The caller's namespace, for requests with an utterance for the encoder."""
+Chatting = Annotated[str, Depends(Access("select", encodes=Priority.TURN, limited=False))]
+"""As `Encoding`, for requests that may wait for the fallback service without work."""
 EncodingLists = Annotated[str, Depends(Access("select", encodes=Priority.LIST))]
 """The caller's namespace, for requests with candidates or goals for the encoder."""
 LookingAtPools = Annotated[str, Depends(Access("select", "pools"))]

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Request
 from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
-from turnwise.service.api.access.dependencies import Encoding, LookingAtPools, ServicesDep
+from turnwise.service.api.access.dependencies import Chatting, LookingAtPools, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, failures
 from turnwise.service.api.http.headers import UNCACHED
@@ -84,7 +84,7 @@ _log = logging.getLogger("turnwise.chat")
 async def complete_chat(
     request: Request,
     services: ServicesDep,
-    namespace: Encoding,
+    namespace: Chatting,
     chat: Annotated[ChatRequest, Body(openapi_examples=_EXAMPLES)],
 ) -> Response:
     """Works with the chat clients of OpenAI. The `model` is a pool or an alias.

@@ -11,14 +11,15 @@ import asyncio
 import ipaddress
 import logging
 import re
-import secrets
 from abc import ABC, abstractmethod
+from random import getrandbits
 from time import perf_counter
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwise.service.api.access.audit import CLIENT_LEFT, audit
+from turnwise.service.api.http.flood import PAUSE_SECONDS, Flood
 from turnwise.service.api.http.problems import problem_response
 from turnwise.service.errors import (
     BodyTooLarge,
@@ -84,7 +85,7 @@ class RequestIds(_HttpMiddleware):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = Headers(scope=scope).get("x-request-id", "")
-        identity = given if _SANE_ID.fullmatch(given) else secrets.token_hex(8)
+        identity = given if _SANE_ID.fullmatch(given) else f"{getrandbits(64):016x}"
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -102,21 +103,27 @@ class Observation(_HttpMiddleware):
     """Counts, times and logs requests by route.
 
     It answers an unexpected exception with a problem document. It does the same for a request that
-    the server cancels at the end of a drain.
+    the server cancels at the end of a drain. It delays the answers to a flood, and does not log it.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         super().__init__(app)
         self._metrics = metrics
+        self._flood = Flood()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         begin = perf_counter()
         status = 0
+        floods = False
 
         async def observed(message: Message) -> None:
-            nonlocal status
+            nonlocal begin, status, floods
             if message["type"] == "http.response.start":
                 status = message["status"]
+                floods = self._flood.exceeds(scope, status)
+                if floods:
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    begin += PAUSE_SECONDS  # no work of the service
             await send(message)
 
         try:
@@ -134,26 +141,39 @@ class Observation(_HttpMiddleware):
             failed = ServiceError("the service failed unexpectedly")
             await problem_response(failed, path=scope["path"])(scope, receive, observed)
         finally:
-            self._record(scope, status or CLIENT_LEFT, perf_counter() - begin)
+            seconds = perf_counter() - begin
+            route = self._count(scope, status or CLIENT_LEFT, seconds)
+            if not floods:
+                _log_request(scope, route, status or CLIENT_LEFT, seconds)
 
-    def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path_format", OTHER)
-        method = scope["method"] if scope["method"] in _METHODS else OTHER
+    def _count(self, scope: Scope, status: int, seconds: float) -> str:
+        """Count a request, and return the route that metrics and logs name."""
+        route: str = getattr(scope.get("route"), "path_format", OTHER)
+        method = _label_method(scope)
         self._metrics.requests.labels(method, route, status).inc()
         self._metrics.request_seconds.labels(method, route).observe(seconds, exemplar())
         if status in _REJECTED:
             self._metrics.rejected_requests.labels(_REJECTED[status]).inc()
-        audit(scope, status)
-        ms = round(seconds * 1e3, 2)
-        _access.log(
-            logging.DEBUG if route in PROBES else logging.INFO,
-            "%s %s %d %s ms",
-            method,
-            route,
-            status,
-            ms,
-            extra={"method": method, "route": route, "status": status, "ms": ms},
-        )
+        return route
+
+
+def _log_request(scope: Scope, route: str, status: int, seconds: float) -> None:
+    audit(scope, status)
+    method = _label_method(scope)
+    ms = round(seconds * 1e3, 2)
+    _access.log(
+        logging.DEBUG if route in PROBES else logging.INFO,
+        "%s %s %d %s ms",
+        method,
+        route,
+        status,
+        ms,
+        extra={"method": method, "route": route, "status": status, "ms": ms},
+    )
+
+
+def _label_method(scope: Scope) -> str:
+    return scope["method"] if scope["method"] in _METHODS else OTHER
 
 
 def _undo_cancellation() -> None:

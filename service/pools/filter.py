@@ -252,6 +252,10 @@ class _Parser:
         )
 
     def _value(self, value: object, loc: tuple[str | int, ...]) -> Value:
+        if isinstance(value, list):
+            raise InvalidRequest.field(
+                'should be one value; for one of several: {"in": [...]}', *loc
+            )
         if value is not None and not isinstance(value, str | int | float | bool):
             raise InvalidRequest.field("should be a string, a number, true, false or null", *loc)
         self._count(loc)

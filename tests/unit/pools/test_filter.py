@@ -111,6 +111,11 @@ def test_what_makes_no_sense_is_rejected_with_its_place(
     assert caught.value.errors[0].loc == ("where", *loc)
 
 
+def test_the_error_of_a_list_of_values_says_how_to_write_it() -> None:
+    with pytest.raises(InvalidRequest, match=r'for one of several: \{"in"'):
+        Filter.checked({"topic": ["hotel", "taxi"]})
+
+
 def test_the_largest_filters_are_taken() -> None:
     assert matches(nested(7))
     assert matches({"price": {"in": [*range(200)]}})

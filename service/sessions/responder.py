@@ -12,6 +12,8 @@ from turnwise.service.wire.fields import RESPONDER
 _DEFAULT_NAMES = frozenset({RESPONDER, "assistant"})
 _TURNS = 4
 """Turns of several speakers after which the responder should have spoken."""
+_TURNS_ALONE = 8
+"""Turns of one speaker after which the responder should have spoken."""
 
 
 def choose_responder(responder: str, speakers: Collection[str]) -> str:
@@ -33,10 +35,16 @@ def name_speaker(speaker: str, responder: str) -> str:
 
 
 def warn_without_responder(turns: Sequence[Turn], responder: str) -> str | None:
-    """Return a warning if several speakers have said some turns, and none is the responder."""
+    """Return a warning if there are some turns, and none is by the responder."""
     speakers = list(dict.fromkeys(turn.speaker for turn in turns))
-    if responder in speakers or len(speakers) == 1 or len(turns) < _TURNS:
+    is_alone = len(speakers) == 1
+    if responder in speakers or len(turns) < (_TURNS_ALONE if is_alone else _TURNS):
         return None
+    if is_alone:
+        return (
+            f"no turn is by the responder, '{responder}', so that all turns are one utterance of "
+            f"'{speakers[0]}': post what the responder says as well"
+        )
     return (
         f"no turn is by the responder, '{responder}', who says the candidates: if this is "
         f"'{speakers[0]}' or '{speakers[1]}', name it with PUT /sessions/{{id}} before the first "

@@ -91,7 +91,13 @@ def test_four_turns_without_the_responder_are_a_warning(
     assert "customer" not in logged[0].getMessage()
 
 
-def test_a_session_of_one_speaker_or_with_its_responder_gets_no_warning(live: Live) -> None:
-    assert "warnings" not in live.say("one", [("customer", "Hello")] * 5)
+def test_eight_turns_of_one_speaker_are_a_warning(live: Live) -> None:
+    (warning,) = live.say("s", [("user", f"Message {number}") for number in range(8)])["warnings"]
+    assert "all turns are one utterance of 'user'" in warning
+    assert "warnings" not in live.turn("s", "bot", "Hello")
+
+
+def test_a_session_of_few_turns_or_with_its_responder_gets_no_warning(live: Live) -> None:
+    assert "warnings" not in live.say("one", [("customer", "Hello")] * 7)
     live.ok(live.http.put("/sessions/named", json={"responder": "agent"}))
     assert "warnings" not in live.say("named", FOUR)

@@ -171,7 +171,11 @@ def test_columns_may_have_any_name(tmp_path: Path) -> None:
         ("a.json", '{"data": [{"text": "x"}]}', 'line 1: the objects are in the list "data"'),
         ("a.json", '["Hi!"]', "found a string; write one object a line"),
         ("a.csv", "answer;b\nx;1\n;2\n", "Of cells that were merged, only the first"),
-        ("a.tsv", 'answer\n"Yes" it is\n', "line 2: not CSV: '\\t' expected after '\"'. Double"),
+        (
+            "a.tsv",
+            'answer\tb\n"Yes" it is\t1\n',
+            "line 2: not CSV: '\\t' expected after '\"'. Double",
+        ),
         ("a.txt", "Frage\tAntwort\n", 'no text among "Frage", "Antwort"'),
         ("a.md", "- Hi!\n", "save a table as .csv, and a list as .txt"),
         ("a.csv", "PK\3\4", ": a workbook, or an archive: save its sheet as CSV"),

@@ -174,7 +174,7 @@ def test_columns_may_have_any_name(tmp_path: Path) -> None:
         (
             "a.tsv",
             'answer\tb\n"Yes" it is\t1\n',
-            "line 2: not CSV: '\\t' expected after '\"'. Double",
+            "Double a quote inside a cell, and put quotes around such a cell",
         ),
         ("a.txt", "Frage\tAntwort\n", 'no text among "Frage", "Antwort"'),
         ("a.md", "- Hi!\n", "save a table as .csv, and a list as .txt"),

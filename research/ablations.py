@@ -73,14 +73,13 @@ def main() -> None:
     listed = read_variants(options.recipe, out, small=options.small)
     dialogues = read_measured(options.recipe, find, small=options.small)
     measured: dict[str, dict[str, Outcomes]] = {}
+    table = ""
     for name in options.variants or listed:
         config = listed[name].config
         model = fit(learner_of(config, find), out / name, report=reporter(name), resume=True)
         measured[name] = measure(config, model, dialogues)
-        lines = [line(each, listed, measured, out) for each in measured]
-        columns = ("variant", "steps", *metric_columns(measured))
         title = "Short runs" if options.small else "Runs of full length"
-        table = Table(title, columns, tuple(lines), NOTE).markdown()
+        table = make_table(title, listed, measured, out).markdown()
         (out / "results.md").write_text(table)
     print(table)
 
@@ -151,34 +150,34 @@ def measure_ioi(network: IoI, dialogues: Sequence[Dialogue]) -> dict[str, Outcom
     return {name: Outcomes(values, alone, dialogue) for name, values in reached.items()}
 
 
-def metric_columns(measured: dict[str, dict[str, Outcomes]]) -> list[str]:
-    """Return the names of all metrics, each with its column of differences."""
-    names = dict.fromkeys(name for reached in measured.values() for name in reached)
-    return [column for name in names for column in (name, "difference")]
+def make_table(
+    title: str, listed: dict[str, Variant], measured: dict[str, dict[str, Outcomes]], out: Path
+) -> Table:
+    """Return a row for each measured variant: each metric, and its difference."""
+    metrics = list(dict.fromkeys(metric for each in measured.values() for metric in each))
+    columns = [column for metric in metrics for column in (metric, "difference")]
+    rows = []
+    for name, reached in measured.items():
+        against = listed[name].against
+        label = f"{name} ({against})" if against else name
+        compared = measured.get(against or "", {})
+        pairs = [(reached.get(metric), compared.get(metric)) for metric in metrics]
+        cells = [cell for pair in pairs for cell in (write(pair[0]), write_difference(*pair))]
+        rows.append((label, str(count_steps(name, listed, out)), *cells))
+    return Table(title, ("variant", "steps", *columns), tuple(rows), NOTE)
 
 
-def line(
-    name: str, listed: dict[str, Variant], measured: dict[str, dict[str, Outcomes]], out: Path
-) -> tuple[str, ...]:
-    """Return the cells of a variant."""
-    variant = listed[name]
-    compared = measured.get(variant.against or "", {})
-    cells = []
-    for metric in dict.fromkeys(metric_columns(measured)[::2]):
-        reached = measured[name].get(metric)
-        cells.append(shown(reached) if reached else "")
-        other = compared.get(metric)
-        if reached and other:
-            difference = replace(reached, values=reached.values - other.values)
-            cells.append(shown(difference, sign="+"))
-        else:
-            cells.append("")
-    against = f" ({variant.against})" if variant.against else ""
-    return (f"{name}{against}", str(count_steps(name, listed, out)), *cells)
+def write_difference(reached: Outcomes | None, other: Outcomes | None) -> str:
+    """Return the paired difference of two variants; nothing if one of them has no such metric."""
+    if reached is None or other is None:
+        return ""
+    return write(replace(reached, values=reached.values - other.values), sign="+")
 
 
-def shown(outcomes: Outcomes, sign: str = "") -> str:
+def write(outcomes: Outcomes | None, sign: str = "") -> str:
     """Return a mean and its standard error."""
+    if outcomes is None:
+        return ""
     digits = 3 if outcomes.values.max() <= 1 else 2
     return f"{outcomes.mean:{sign}.{digits}f} ± {outcomes.standard_error:.{digits}f}"
 

@@ -54,7 +54,9 @@ def evaluate_additivity(
     split = make_split(dialogues, LENGTHS, full_pool=False)
     if len(set(split.dialogues.tolist())) < 2:
         raise TurnwiseError("only one dialogue is longer than 2 utterances")
-    return [row for name, each in paired.items() for row in _rows(name, encode_split(each, split))]
+    return [
+        row for name, each in paired.items() for row in _compare(name, encode_split(each, split))
+    ]
 
 
 class _Pairs(NamedTuple):
@@ -69,7 +71,7 @@ class _Pairs(NamedTuple):
     dialogue: Indices
 
 
-def _rows(name: str, encoded: EncodedSplit) -> list[Row]:
+def _compare(name: str, encoded: EncodedSplit) -> list[Row]:
     pairs = _collect_pairs(encoded)
     other = _draw_of_other_dialogues(pairs.dialogue)
     mixed = {
@@ -78,7 +80,7 @@ def _rows(name: str, encoded: EncodedSplit) -> list[Row]:
         "older of another dialogue": (pairs.older_first[other], pairs.newer_second),
         "newer of another dialogue": (pairs.older_first, pairs.newer_second[other]),
     }
-    return [_row(f"{name} · {how}", *parts, pairs) for how, parts in mixed.items()]
+    return [_measure(f"{name} · {how}", *parts, pairs) for how, parts in mixed.items()]
 
 
 def _collect_pairs(encoded: EncodedSplit) -> _Pairs:
@@ -113,7 +115,7 @@ def _draw_of_other_dialogues(dialogue: Indices) -> Indices:
     return drawn
 
 
-def _row(name: str, first: Float32, second: Float32, pairs: _Pairs) -> Row:
+def _measure(name: str, first: Float32, second: Float32, pairs: _Pairs) -> Row:
     mixture = first.astype(np.float64) + second
     norms = np.linalg.norm(mixture, axis=1)
     cosine = _dot(mixture, pairs.after) / np.maximum(norms, LEAST_NORM)

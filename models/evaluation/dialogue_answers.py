@@ -79,7 +79,7 @@ def find_answers(dialogues: Sequence[Dialogue], seed: int = 0) -> DialogueAnswer
         turns = recurring[reply]
         shuffled = [turns[index] for index in rng.permutation(len(turns))]
         found = [
-            _context(dialogues[number], turn)
+            _cut_context(dialogues[number], turn)
             for number, turn in shuffled
             if asked[number] and _is_new(dialogues[number], turn)
         ]
@@ -121,7 +121,7 @@ def _is_new(dialogue: Dialogue, turn: int) -> bool:
     return turn > 1 and said[turn - 2].text != said[turn].text
 
 
-def _context(dialogue: Dialogue, turn: int) -> Context:
+def _cut_context(dialogue: Dialogue, turn: int) -> Context:
     said = dialogue.utterances
     return Context(said[max(turn - MOST_UTTERANCES, 0) : turn], said[turn], dialogue.id)
 

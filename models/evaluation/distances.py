@@ -37,25 +37,25 @@ def evaluate_distances(
     dialogues = [dialogue for dialogue in dialogues if len(dialogue.utterances) > 1]
     if not dialogues:
         raise TurnwiseError("no dialogue has two utterances")
-    return [_row(name, encoder, dialogues, reach) for name, encoder in encoders.items()]
+    return [_measure(name, encoder, dialogues, reach) for name, encoder in encoders.items()]
 
 
-def _row(name: str, encoder: UtteranceEncoder, dialogues: list[Dialogue], reach: int) -> Row:
+def _measure(name: str, encoder: UtteranceEncoder, dialogues: list[Dialogue], reach: int) -> Row:
     table = VectorTable(encoder, [item for d in dialogues for item in _inputs(d)])
-    cosines = [_cosines(table, dialogue) for dialogue in dialogues]
+    cosines = [_compute_cosines(table, dialogue) for dialogue in dialogues]
     means = {}
     for distance in [*range(-reach, 0), *range(1, reach + 1)]:
         found = np.concatenate([np.diagonal(square, distance) for square in cosines])
         if len(found):
             means[f"cosine/d={distance}"] = float(found.mean())
-    forward = _pairs(cosines, reach)
-    backward = _pairs([square.T for square in cosines], reach)
+    forward = _collect_near(cosines, reach)
+    backward = _collect_near([square.T for square in cosines], reach)
     right = (forward > backward) + (forward == backward) / 2
     overall = {"cosine": float(np.mean(list(means.values()))), "right_order": float(right.mean())}
     return Row(name, overall | means, 0.0)
 
 
-def _cosines(table: VectorTable, dialogue: Dialogue) -> Float32:
+def _compute_cosines(table: VectorTable, dialogue: Dialogue) -> Float32:
     """Return cos(b_i, a_j) of the utterances of a dialogue, (n, n)."""
     speakers = np.array([said.speaker for said in dialogue.utterances])
     after = table[_as_targets(dialogue)]
@@ -65,7 +65,7 @@ def _cosines(table: VectorTable, dialogue: Dialogue) -> Float32:
     return cosines
 
 
-def _pairs(cosines: list[Float32], reach: int) -> Float64:
+def _collect_near(cosines: list[Float32], reach: int) -> Float64:
     """Return the cosines above the diagonal up to a distance, rounded so that equal ones tie."""
     near = [np.diagonal(square, distance) for square in cosines for distance in range(1, reach + 1)]
     return np.concatenate(near).astype(np.float64).round(6)

@@ -64,10 +64,10 @@ def evaluate_next_utterance(
         TurnwiseError: No dialogue is longer than the shortest context.
     """
     split = make_split(dialogues, lengths)
-    result = [_row(system.name, system, split) for system in lexical_systems(split)]
+    result = [_measure(system.name, system, split) for system in lexical_systems(split)]
     for label, model in models.items():
         systems = retrieval_systems(model, split, parts=parts)
-        result += [_row(f"{label} · {system.name}", system, split) for system in systems]
+        result += [_measure(f"{label} · {system.name}", system, split) for system in systems]
     return result
 
 
@@ -80,13 +80,13 @@ def ranks_in_full_pool(system: System, split: Split) -> Metrics:
     """Return the retrieval metrics against the whole pool, over all contexts together."""
     contexts = np.arange(len(split.contexts))
     pool = np.arange(len(split.pool))
-    metrics = retrieval_metrics(_ranks(system, contexts, pool, split.true), len(pool))
+    metrics = retrieval_metrics(_rank_true(system, contexts, pool, split.true), len(pool))
     return {f"{FULL_POOL}{name}": value for name, value in metrics.items()}
 
 
-def _row(name: str, system: System, split: Split) -> Row:
+def _measure(name: str, system: System, split: Split) -> Row:
     of_true = ranks_among_length(system, split)
-    metrics = _measure_by_length(of_true, split) | _rank_by_words(of_true, split)
+    metrics = _measure_by_length(of_true, split) | _measure_by_words(of_true, split)
     metrics |= ranks_in_full_pool(system, split)
     outcomes = Outcomes(of_true.expected, split.lengths.astype(str), split.dialogues)
     return Row(name, metrics, turn_ms(system, split, TIMED_CANDIDATES), outcomes)
@@ -96,7 +96,7 @@ def ranks_among_length(system: System, split: Split) -> Ranks:
     """Return the rank (N,) of each target among the targets of contexts of equal length."""
     groups = [np.flatnonzero(split.lengths == h) for h in np.unique(split.lengths)]
     of_true = Ranks.joined(
-        _ranks(system, contexts, split.true[contexts], np.arange(len(contexts)))
+        _rank_true(system, contexts, split.true[contexts], np.arange(len(contexts)))
         for contexts in groups
     )
     return of_true[np.argsort(np.concatenate(groups))]
@@ -112,7 +112,7 @@ def _measure_by_length(of_true: Ranks, split: Split) -> Metrics:
     )
 
 
-def _rank_by_words(of_true: Ranks, split: Split) -> Metrics:
+def _measure_by_words(of_true: Ranks, split: Split) -> Metrics:
     """Return the average rank of the true utterances of each span of words."""
     words = np.array([len(context.target.text.split()) for context in split.contexts])
     spans = {
@@ -126,7 +126,7 @@ def _rank_by_words(of_true: Ranks, split: Split) -> Metrics:
     }
 
 
-def _ranks(system: System, contexts: Indices, candidates: Indices, true: Indices) -> Ranks:
+def _rank_true(system: System, contexts: Indices, candidates: Indices, true: Indices) -> Ranks:
     # Scoring each text once makes equal texts exact ties, whatever the order of a product's sums.
     texts, column = np.unique(candidates, return_inverse=True)
     blocks = np.array_split(np.arange(len(contexts)), -(-len(contexts) // BLOCK))

@@ -126,8 +126,8 @@ def read_ranking(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
     """
     kept: list[tuple[RankingExample, str]] = []
     dropped: list[Record] = []
-    for record in islice(chain.from_iterable(map(_records, paths)), limit):
-        example = _example(record)
+    for record in islice(chain.from_iterable(map(_read_examples, paths)), limit):
+        example = _parse_example(record)
         if len(paths) > 1 and example.dialogue_id:  # files may have equal ids
             example = replace(example, dialogue_id=f"{record.file}: {example.dialogue_id}")
         if 0 < sum(example.labels) < len(example.labels):
@@ -190,7 +190,7 @@ def evaluate_ranking(
     """
     warn_of_long_inputs(models, data)
     for system in chain(also, systems_of(models, data.split)):
-        metrics, first = _metrics(system, data, progress)
+        metrics, first = _measure(system, data, progress)
         cost = {
             f"ms_{count}_candidates": turn_ms(system, data.split, count)
             for count in TIMED_CANDIDATES
@@ -239,10 +239,10 @@ def warn_of_long_inputs(models: Mapping[str, Model], data: RankingSet) -> None:
         for each, _, where in _locate_contexts(data)
     )
     readers = {n: m for n, m in models.items() if not isinstance(m, CrossEncoder)}
-    warn_of_truncation(readers, _texts(data), whole)
+    warn_of_truncation(readers, _locate_texts(data), whole)
     for label, model in models.items():
         if isinstance(model, CrossEncoder):
-            pairs = first_locations(_pairs(model, data))
+            pairs = first_locations(_locate_pairs(model, data))
             warn_of_cut(label, model.too_long(list(pairs)), list(pairs.values()))
 
 
@@ -286,7 +286,7 @@ def build_ranking(
         TurnwiseError: The dialogues hold too few distinct utterances.
     """
     generator = np.random.default_rng(how.seed)
-    proposals = _proposals(dialogues, how, generator)
+    proposals = _make_proposals(dialogues, how, generator)
     if encoder and "short-list" in how.sources:
         proposals["short-list"] = _short_lists(encoder, dialogues, how, generator)
     for dialogue, length in draw_replies(dialogues, how):
@@ -321,7 +321,7 @@ def draw_replies(dialogues: Sequence[Dialogue], how: Building) -> list[tuple[Dia
     return drawn
 
 
-def _records(path: str | Path) -> Iterator[Record]:
+def _read_examples(path: str | Path) -> Iterator[Record]:
     """Return the records of a file; consecutive lines of `.tsv` with one context are a record."""
     if plain_ending(str(path)) != ".tsv":
         yield from read_records(path)
@@ -336,7 +336,7 @@ def _records(path: str | Path) -> Iterator[Record]:
         yield Record(fields, str(path), responses[0].line)
 
 
-def _example(record: Record) -> RankingExample:
+def _parse_example(record: Record) -> RankingExample:
     context = read_context(record, "context")
     candidates = record.texts("candidates")
     labels = tuple(record.items("labels"))
@@ -352,13 +352,13 @@ def _example(record: Record) -> RankingExample:
     return RankingExample(context, speaker, candidates, tuple(map(int, labels)), dialogue_id)
 
 
-def _texts(data: RankingSet) -> Iterator[tuple[str, str]]:
+def _locate_texts(data: RankingSet) -> Iterator[tuple[str, str]]:
     for context, candidates, where in _locate_contexts(data):
         yield from ((text, f'{where}, field "context"') for text in context.texts)
         yield from ((text, f'{where}, field "candidates"') for text in candidates)
 
 
-def _pairs(model: CrossEncoder, data: RankingSet) -> Iterator[tuple[tuple[str, str], str]]:
+def _locate_pairs(model: CrossEncoder, data: RankingSet) -> Iterator[tuple[tuple[str, str], str]]:
     for context, candidates, where in _locate_contexts(data):
         said = model.read_context(context.utterances, context.target.speaker)
         yield from ((model.pair(said, text), f'{where}, field "candidates"') for text in candidates)
@@ -373,7 +373,7 @@ def _locate_contexts(data: RankingSet) -> Iterator[tuple[Context, list[str], str
         yield context, [pool[index] for index in indices], where
 
 
-def _metrics(
+def _measure(
     system: System, data: RankingSet, progress: Callable[[str, int, int], object]
 ) -> tuple[Metrics, Float64]:
     """Return the metrics, and P@1 (N,) of each context."""
@@ -392,7 +392,7 @@ def _metrics(
     return overall | {f"p@1/{span}": float(first[those].mean()) for span, those in of_spans}, first
 
 
-def _proposals(
+def _make_proposals(
     dialogues: Sequence[Dialogue], how: Building, generator: np.random.Generator
 ) -> dict[Negatives, Propose]:
     texts = list(dict.fromkeys(said.text for d in dialogues for said in d.utterances))

@@ -283,7 +283,7 @@ def goal_systems(
 
 def _example(record: Record) -> ShortTermExample:
     context = read_context(record, "context")
-    distance = _distance(record)
+    distance = _read_distance(record)
     true = said_at(record, "true", record.get("true"), next_speaker(context))
     goal_speaker = context[-1].speaker if distance % 2 else true.speaker
     goal = said_at(record, "goal", record.get("goal"), goal_speaker)
@@ -299,7 +299,7 @@ def _example(record: Record) -> ShortTermExample:
     return ShortTermExample(context, others, true, goal, distance, dialogue_id)
 
 
-def _distance(record: Record) -> int:
+def _read_distance(record: Record) -> int:
     value = record.get("goal_distance")
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise record.error("goal_distance", "expected a whole number from 1")

@@ -156,7 +156,9 @@ class Comparisons:
 
 def comparisons(examples: Sequence[Pair | Question]) -> Comparisons:
     """Return examples over one pool."""
-    own = [[_with_text(example.said, text) for text in example.candidates] for example in examples]
+    own = [
+        [_replace_target(example.said, text) for text in example.candidates] for example in examples
+    ]
     distinct = dict.fromkeys(chain.from_iterable(own))
     index_of = {item: index for index, item in enumerate(distinct)}
     return Comparisons(
@@ -412,16 +414,16 @@ def _three_embeddings(
 
 def _in_context(encoder: UtteranceEncoder, said: Sequence[Context]) -> Float32:
     paired = encoder.kind.paired
-    mix = row if paired else _mean
+    mix = row if paired else _add_mean
     role = Role.FIRST if paired else Role.SECOND
     before = [context_inputs(item.utterances, role, _who_answers(item)) for item in said]
     own = [RoleText(item.target.text, Role.SECOND, Relation.OTHER) for item in said]
     table = VectorTable(encoder, [*own, *(item for inputs in before for item in inputs)])
     mixed = [mix(table[inputs], new) for inputs, new in zip(before, table[own], strict=True)]
-    return _unit(np.stack(mixed))
+    return _normalise(np.stack(mixed))
 
 
-def _with_text(said: Context, text: str) -> Context:
+def _replace_target(said: Context, text: str) -> Context:
     return replace(said, target=replace(said.target, text=text))
 
 
@@ -433,12 +435,12 @@ def _with_target(said: Context) -> list[str]:
     return [*said.texts, said.target.text]
 
 
-def _mean(before: Float32, new: Float32) -> Float32:
+def _add_mean(before: Float32, new: Float32) -> Float32:
     mixed: Float32 = before.mean(axis=0) + new if len(before) else new
     return mixed
 
 
-def _unit(vectors: Float32) -> Float32:
+def _normalise(vectors: Float32) -> Float32:
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit: Float32 = vectors / np.maximum(norms, np.finfo(np.float32).tiny)
     return unit

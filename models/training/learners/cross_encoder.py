@@ -96,7 +96,7 @@ class CrossEncoderLearner:
         batches: list[list[RankingExample]] = []
         size = config.batch_lists
         for start in range(0, len(shuffled), ALIKE * size):
-            part = sorted(shuffled[start : start + ALIKE * size], key=_characters)
+            part = sorted(shuffled[start : start + ALIKE * size], key=_count_characters)
             batches += [part[at : at + size] for at in range(0, len(part), size)]
         return [batches[index] for index in rng.permutation(len(batches))]
 
@@ -244,6 +244,6 @@ def as_speech(text: str) -> str:
     return _MARKS.sub("", text.lower()).strip() or text
 
 
-def _characters(example: RankingExample) -> int:
+def _count_characters(example: RankingExample) -> int:
     context = sum(len(said.text) for said in example.context[-3:])
     return context + max(map(len, example.candidates))

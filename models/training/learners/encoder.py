@@ -171,7 +171,7 @@ class EncoderLearner(nn.Module):
         Heads give every utterance all roles at once, so both sides of a window are trained.
         """
         self._bound_scales()
-        tasks = [self._windows(batch, rng), *self._other_tasks(rng)]
+        tasks = [self._make_window_task(batch, rng), *self._make_other_tasks(rng)]
         counts = [len(texts) for texts, _ in tasks]
         precision = getattr(torch, self.config.precision)
         texts = [text for texts, _ in tasks for text in texts]
@@ -182,7 +182,7 @@ class EncoderLearner(nn.Module):
             parts |= losses_of(vectors)
         return parts, len(texts)
 
-    def _windows(self, batch: list[Window], rng: np.random.Generator) -> Task:
+    def _make_window_task(self, batch: list[Window], rng: np.random.Generator) -> Task:
         """Return the task of the dialogues."""
         windows = [crop(window, self.config.turns, rng) for window in batch]
         if self.heads:
@@ -191,7 +191,7 @@ class EncoderLearner(nn.Module):
 
         def losses_of(encoded: Tensor) -> Iterator[tuple[str, Tensor]]:
             vectors = losses.Vectors.of(encoded, laid_out, self.heads)
-            yield from self._parts(vectors, laid_out, rng)
+            yield from self._compute_losses(vectors, laid_out, rng)
             if self.heads:
                 yield "supposed", losses.supposed_loss(vectors)
             if self._teacher:
@@ -200,16 +200,16 @@ class EncoderLearner(nn.Module):
 
         return laid_out.noisy_items(self.config.noise, rng), losses_of
 
-    def _other_tasks(self, rng: np.random.Generator) -> Iterator[Task]:
+    def _make_other_tasks(self, rng: np.random.Generator) -> Iterator[Task]:
         """Yield the tasks of texts that are no dialogues, as far as the run has them."""
         if self.config.nli and self.nli_head is not None:
-            yield self._entailment(self.config.nli.pairs, self.nli_head, rng)
+            yield self._make_nli_task(self.config.nli.pairs, self.nli_head, rng)
         if self._similar is not None and self.similarity_log_scale is not None:
-            yield self._similarity(self._similar, self.similarity_log_scale, rng)
+            yield self._make_similarity_task(self._similar, self.similarity_log_scale, rng)
         if self.config.minimal_pairs:
-            yield self._minimal_pairs(self.config.minimal_pairs.pairs, rng)
+            yield self._make_minimal_pairs_task(self.config.minimal_pairs.pairs, rng)
 
-    def _entailment(self, number: int, head: losses.NliHead, rng: np.random.Generator) -> Task:
+    def _make_nli_task(self, number: int, head: losses.NliHead, rng: np.random.Generator) -> Task:
         pairs = [self._nli[index] for index in rng.integers(len(self._nli), size=number)]
         labels = torch.tensor([pair.label for pair in pairs], device=self.encoder.device)
 
@@ -219,7 +219,7 @@ class EncoderLearner(nn.Module):
 
         return [text for pair in pairs for text in (pair.premise, pair.hypothesis)], losses_of
 
-    def _similarity(
+    def _make_similarity_task(
         self, similar: SimilarUtterances, log_scale: Tensor, rng: np.random.Generator
     ) -> Task:
         """Return the task of utterances that are compared as examples are."""
@@ -234,7 +234,7 @@ class EncoderLearner(nn.Module):
 
         return [said_by_other(text) for text in said], losses_of
 
-    def _minimal_pairs(self, number: int, rng: np.random.Generator) -> Task:
+    def _make_minimal_pairs_task(self, number: int, rng: np.random.Generator) -> Task:
         """Return the task of minimal pairs, by the running query that the card will recommend."""
         drawn = rng.integers(len(self._pairs), size=number)
         laid_out = collate([w for i in drawn for w in self._pairs[i]], self.config.kind)
@@ -248,7 +248,7 @@ class EncoderLearner(nn.Module):
 
         return laid_out.noisy_items(self.config.noise, rng), losses_of
 
-    def _parts(
+    def _compute_losses(
         self, vectors: losses.Vectors, batch: WindowBatch, rng: np.random.Generator
     ) -> Iterator[tuple[str, Tensor]]:
         """Yield each objective with a weight, by name, and its weighted loss."""
@@ -264,17 +264,17 @@ class EncoderLearner(nn.Module):
             )
             yield "ccl", weigh.ccl * losses.curved_loss(vectors, examples)
         if weigh.c3l:
-            of_c3l = self._c3l_examples(batch, rng)
+            of_c3l = self._form_c3l_examples(batch, rng)
             yield "c3l", weigh.c3l * losses.curved_loss(vectors, *of_c3l)
         if weigh.running_query:
-            yield from self._running_query(vectors)
+            yield from self._compute_query_losses(vectors)
         if weigh.reach:
             loss = losses.reach_loss(vectors, self.reach_log_scale.exp(), weigh.window)
             yield "reach", weigh.reach * loss
         if weigh.order:
             yield "order", weigh.order * losses.order_loss(vectors, weigh.window)
 
-    def _c3l_examples(self, batch: WindowBatch, rng: np.random.Generator) -> list[Examples]:
+    def _form_c3l_examples(self, batch: WindowBatch, rng: np.random.Generator) -> list[Examples]:
         weigh = self.config.objectives
         triples = triple_examples(
             batch,
@@ -291,7 +291,7 @@ class EncoderLearner(nn.Module):
         )
         return [pairs, triples.only(triples.score == 0)]
 
-    def _running_query(self, vectors: losses.Vectors) -> Iterator[tuple[str, Tensor]]:
+    def _compute_query_losses(self, vectors: losses.Vectors) -> Iterator[tuple[str, Tensor]]:
         weigh = self.config.objectives
         for rows in weigh.query_rows:
             queries = losses.running_queries(vectors, rows or None, paired=self.config.kind.paired)
@@ -450,12 +450,12 @@ def read_minimal_windows(config: EncoderConfig, find: Find) -> list[list[Window]
         return []
     read = read_minimal_pairs([find(path) for path in config.minimal_pairs.paths])
     return [
-        [_window_of(*side) for side in zip(pair.contexts, pair.replies, strict=True)]
+        [_make_window(*side) for side in zip(pair.contexts, pair.replies, strict=True)]
         for pair in read
     ]
 
 
-def _window_of(context: tuple[Utterance, ...], reply: str) -> Window:
+def _make_window(context: tuple[Utterance, ...], reply: str) -> Window:
     said = (*context, Utterance(next_speaker(context), reply))
     return Window(Dialogue("", said), said, said[-1].speaker)
 

@@ -126,6 +126,7 @@ CONTRADICTIONS = [
     (of(GOOD, KIND, f'{KIND}\naggregation = "mean"'), "aggregation.*must be a table"),
     (f"{IOI}batch = 5", "even"),
     (f"{IOI}network = {{matrices = [1, 1]}}", "has the same number twice"),
+    (f"{IOI}network = {{compressed = ['self', 'self']}}", "has the same representation twice"),
 ]
 
 

@@ -166,6 +166,16 @@ def test_an_encoder_trains_without_speakers(
     assert UtteranceEncoder(tmp_path / "model", device="cpu").kind is kind
 
 
+def test_c3l_can_learn_from_the_pairs_of_ccl(encoder_config: EncoderConfig) -> None:
+    found = []
+    for positives in ("triples", "pairs"):
+        objectives = {"c3l": 1.0, "c3l_positives": positives}
+        learner = learner_of(without_nli(encoder_config), objectives=objectives)
+        parts, _ = learner.loss(learner.batches(0)[0], np.random.default_rng(1))
+        found.append(parts["c3l"].item())
+    assert found[0] != pytest.approx(found[1])
+
+
 def test_a_curved_encoder_goes_on_as_a_triple_encoder(
     tiny_encoder_folder: Folder, encoder_config: EncoderConfig
 ) -> None:

@@ -120,11 +120,13 @@ function startSettings() {
     new FilterMenus(byId("where-menus"), where),
     new FilterMenus(byId("session-where-menus"), carried),
   ];
-  const readMenus = () =>
-    byId("filters").open &&
-    attempt(() => Promise.all(menus.map((each) => each.read(session.settings.pool))));
+  let read = "";
+  const readMenus = () => {
+    if (!byId("filters").open) return;
+    read = session.settings.pool;
+    attempt(() => Promise.all(menus.map((each) => each.read(read))));
+  };
   byId("filters").addEventListener("toggle", readMenus);
-  byId("pool").addEventListener("change", readMenus);
   const draw = () => {
     const { settings } = session;
     if (document.activeElement !== field) field.value = session.name;
@@ -135,6 +137,7 @@ function startSettings() {
     byId("diversity-words").textContent = decimals(settings.diversity, 2);
     showFilter(where, settings.where);
     showFilter(carried, session.where);
+    if (read !== settings.pool) readMenus();
     for (const each of menus) each.show();
     byId("filters-words").textContent = settings.where || session.where ? "in force" : "";
     if (byId("pool").options.length) byId("pool").value = settings.pool;

@@ -19,6 +19,7 @@ export class FilterMenus {
   #element;
   #field;
   #shown = null;
+  #pool = "";
 
   /** @param {HTMLElement} element Gets the menus. @param {HTMLInputElement} field */
   constructor(element, field) {
@@ -33,8 +34,10 @@ export class FilterMenus {
 
   /** Draw the menus of a pool; its metadata are read once a version. */
   async read(pool) {
+    this.#pool = pool;
     const { version } = await call("GET", path("pools", pool));
-    const found = await metadataOf(pool, version);
+    const found = await readOnce(pool, version);
+    if (pool !== this.#pool) return;
     if (found !== this.#shown) this.#element.replaceChildren(...draw(found));
     this.#shown = found;
     this.show();
@@ -74,7 +77,7 @@ export class FilterMenus {
 }
 
 /** Return the fields of the metadata of a version of a pool; a failure is tried again. */
-function metadataOf(pool, version) {
+function readOnce(pool, version) {
   const before = known.get(pool);
   if (before?.version === version) return before.found;
   const found = readMetadata(pool);

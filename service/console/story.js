@@ -50,7 +50,10 @@ const STEPS = [
       "The user is in a branch. The candidates have metadata, and the filter leaves only " +
       "those of the channel “branch”: the user need not wait for the post.",
     seen: "candidates",
-    act: () => session.choose({ where: { channel: "branch" } }),
+    act: () => {
+      byId("filters").open = true;
+      return session.choose({ where: { channel: "branch" } });
+    },
   },
   {
     title: "Abstain",
@@ -59,6 +62,7 @@ const STEPS = [
       "the threshold of 0.10, so Turnwise offers nothing: the bot can ask back or hand over.",
     seen: "abstained",
     act: async () => {
+      byId("filters").open = false;
       await useFirst();
       await session.choose({ where: null, least: 0.1 });
       await session.say("user", "Do you know a good recipe for pancakes?");

@@ -75,6 +75,7 @@ def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
     expect(page.locator("#candidates .reply").first).to_contain_text("How will I get my new card?")
     step(4)
     expect(page.locator("#where")).to_have_value('{"channel":"branch"}')
+    expect(page.locator("#where-menus [name=channel]")).to_have_value('"branch"')
     at_once = best(page)
     assert "within ten minutes" in at_once
     step(5)

@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -123,9 +123,10 @@ async def compare(  # noqa: PLR0917
                 peer += [library.turn(state, text) for text in block][1:]
             await asyncio.sleep(_REST)
             turns = [await ours.turn(text) for text in block]
-            own += [seconds for seconds, _ in turns][1:]
-            for text, (_, best) in zip(block, turns, strict=True):
-                overlaps.append(len({*best} & exact_top(plain, [*before, text], vectors)) / 10)
+            own += [turn.seconds for turn in turns][1:]
+            for text, turn in zip(block, turns, strict=True):
+                best = exact_top(plain, [*before, text], vectors)
+                overlaps.append(len({*turn.found} & best) / 10)
         found.add(
             candidates=len(vectors),
             index="exact" if index.recall is None else "approximate",
@@ -188,6 +189,20 @@ class Library:
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1024
 
 
+class Turn(NamedTuple):
+    """A turn of the service.
+
+    Attributes:
+        seconds: Its time.
+        processor_seconds: The processor time of all threads of this process.
+        found: The numbers of its candidates.
+    """
+
+    seconds: float
+    processor_seconds: float
+    found: list[int]
+
+
 class Ours:
     """The service without HTTP, over a given index instead of that of a pool."""
 
@@ -212,8 +227,11 @@ class Ours:
 
     def search(self, index: Index) -> None:
         """Let all turns search this index, whichever pool they name."""
-        candidates = tuple(Candidate(str(n), "") for n in range(len(index)))
-        contents = Contents(Segment(candidates, index), Contents.empty(index.dimension).overlay)
+        self.search_segment(Segment(tuple(Candidate(str(n), "") for n in range(len(index))), index))
+
+    def search_segment(self, segment: Segment) -> None:
+        """Let all turns search this segment, whichever pool they name."""
+        contents = Contents(segment, Contents.empty(segment.index.dimension).overlay)
         metrics = self._services.metrics
         shown = LocalView("default", 1, "default", PoolSettings(), contents, self._workers, metrics)
 
@@ -233,13 +251,15 @@ class Ours:
             await self._post(text, respond=False)
             self._said += 1
 
-    async def turn(self, text: str) -> tuple[float, list[int]]:
+    async def turn(self, text: str) -> Turn:
         begin = time.perf_counter()
+        begin_processor = time.process_time()
         found = await self._post(text, respond=True)
+        processor_seconds = time.process_time() - begin_processor
         seconds = time.perf_counter() - begin
         await self._services.turns.close()  # wait for the idle work
         await self._services.sessions.undo(_NAMESPACE, self._session)
-        return seconds, found
+        return Turn(seconds, processor_seconds, found)
 
     async def kilobytes(self) -> float:
         keys = await self._redis.keys(f"*{_NAMESPACE}/{self._session}*")

@@ -11,16 +11,19 @@ processor time, of one thread. Building the index takes minutes on two cores.
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
 
 from benchmarks.pools import REPLIES, SEEDS, plain_encoder, pool_like, replies, sayings
+from turnwise.models.arrays import Float32
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import Relation, Role
 from turnwise.service.pools.encoding import draw_contexts
 from turnwise.service.pools.memory.examples import ExampleIndex, Examples
 from turnwise.service.pools.memory.flat import FlatIndex
-from turnwise.service.pools.memory.ivf import build_ivf
+from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf
 from turnwise.service.pools.memory.upkeep import EXAMPLES_WIDENING
 
 QUERIES = 500
@@ -34,19 +37,11 @@ def main() -> None:
     options = parser.parse_args()
 
     encoder = plain_encoder()
-    lines = map(json.loads, REPLIES.read_text(encoding="utf-8").splitlines())
-    known = [example for line in lines for example in line.get("examples", ())]
-    seeds = encoder.as_examples(encoder.encode(known, Role.SECOND, Relation.OTHER))
-    vectors = pool_like(seeds, options.size * options.examples).astype(np.float16)
-    examples = Examples(vectors, np.arange(0, len(vectors) + 1, options.examples))
+    examples = make_examples(encoder, options.size, options.examples)
+    flat = FlatIndex(examples.vectors)
+    index = build_example_index(encoder, flat)
 
-    flat = FlatIndex(vectors)
-    tuned = [context[0] for context in draw_contexts(replies())]
-    queries = encoder.as_examples(encoder.encode(tuned, Role.SECOND, Relation.OTHER))
-    index = build_ivf(flat, queries, widening=EXAMPLES_WIDENING)
-
-    sayings_of_one = [*islice(sayings(next(SEEDS)), QUERIES)]
-    asked = encoder.as_examples(encoder.encode(sayings_of_one, Role.SECOND, Relation.OTHER))
+    asked = encode_said(encoder, [*islice(sayings(next(SEEDS)), QUERIES)])
     exact = ExampleIndex(examples, flat)
     approximate = ExampleIndex(examples, index)
     best = [exact.search(said, TOP)[0] for said in asked]
@@ -58,6 +53,25 @@ def main() -> None:
     print(f"{index.lists} lists, {index.probes} probed, {index.short_list} scored exactly")
     print(f"recall@10 {index.recall:.3f} of the queries that tuned it, {np.mean(shares):.3f} now")
     print(f"{milliseconds:.2f} ms a search")
+
+
+def make_examples(encoder: UtteranceEncoder, candidates: int, each: int) -> Examples:
+    """Return examples of candidates, as many of each."""
+    lines = map(json.loads, REPLIES.read_text(encoding="utf-8").splitlines())
+    known = [example for line in lines for example in line.get("examples", ())]
+    vectors = pool_like(encode_said(encoder, known), candidates * each).astype(np.float16)
+    return Examples(vectors, np.arange(0, len(vectors) + 1, each))
+
+
+def build_example_index(encoder: UtteranceEncoder, flat: FlatIndex) -> IvfIndex:
+    """Return an approximate index of examples, built as by the service."""
+    tuned = [context[0] for context in draw_contexts(replies())]
+    return build_ivf(flat, encode_said(encoder, tuned), widening=EXAMPLES_WIDENING)
+
+
+def encode_said(encoder: UtteranceEncoder, said: Sequence[str]) -> Float32:
+    """Return the places (n, d) of utterances in the space of examples."""
+    return encoder.as_examples(encoder.encode(said, Role.SECOND, Relation.OTHER))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 It starts `turnwise serve` twice, with its private Redis and the given pool: first with batches,
 then with one text a batch. One client posts turns one after the other; then 32 sessions do so at
-once. Each session waits for its answers (`overload.py` sends turns without waiting). A pool is a
+once. Each session waits for its answers (`overload.py` sends turns without waiting). The processor
+time of a turn is that of the service with all its threads, of Redis, and of the client. A pool is a
 file, or a number of candidates to generate.
 
     python -m benchmarks.load [--turns 300] [--sessions 32] [--pool FILE_OR_NUMBER] [--out FILE]
@@ -16,10 +17,12 @@ from itertools import islice
 
 from benchmarks.pools import REPLIES, sayings
 from benchmarks.record import Rows, arguments, percentile, run
-from benchmarks.serving import Connection, pool, served
+from benchmarks.serving import Connection, Served, pool, served
 
 ONE_BY_ONE = "from turnwise.service.app import components; components.BATCH_TOKENS = 1"
 _WARM_UP = 20
+_WARM_UP_EACH = 3
+"""Turns of each of many sessions before the clock starts."""
 
 
 def main() -> None:
@@ -35,12 +38,30 @@ def measure(options: argparse.Namespace) -> Rows:
     rows = Rows()
     with served(options.pool) as service:
         asyncio.run(one_client(service.port, options.turns, rows))
-        batched = asyncio.run(many_clients(service.port, options.sessions, options.each))
+        many_sessions(service, "batches", options, rows)
     with served(options.pool, before=ONE_BY_ONE) as service:
-        single = asyncio.run(many_clients(service.port, options.sessions, options.each))
-    for name, load in (("batches", batched), ("one text a batch", single)):
-        rows.add(what=f"{options.sessions} sessions, {name}", **asdict(load))
+        many_sessions(service, "one text a batch", options, rows)
     return rows
+
+
+def many_sessions(service: Served, name: str, options: argparse.Namespace, rows: Rows) -> None:
+    before = cpu_seconds(service)
+    load = asyncio.run(many_clients(service.port, options.sessions, options.each))
+    turns = options.sessions * (_WARM_UP_EACH + options.each)
+    spent = {
+        f"{part}_cpu_ms": (seconds - before[part]) * 1e3 / turns
+        for part, seconds in cpu_seconds(service).items()
+    }
+    rows.add(what=f"{options.sessions} sessions, {name}", **asdict(load), **spent)
+
+
+def cpu_seconds(service: Served) -> dict[str, float]:
+    """Return the processor time of the service, of its Redis, and of this client so far."""
+    return {
+        "service": service.process.cpu_seconds,
+        "redis": service.redis_process.cpu_seconds,
+        "client": time.process_time(),
+    }
 
 
 async def one_client(port: int, turns: int, rows: Rows) -> None:
@@ -88,7 +109,7 @@ async def many_clients(port: int, sessions: int, turns: int, seed: int = 0) -> L
             took.append((time.perf_counter() - begin) * 1e3)
         return took
 
-    await asyncio.gather(*(talk(number, 3) for number in range(sessions)))
+    await asyncio.gather(*(talk(number, _WARM_UP_EACH) for number in range(sessions)))
     begin = time.perf_counter()
     took = await asyncio.gather(*(talk(number, turns) for number in range(sessions)))
     seconds = time.perf_counter() - begin

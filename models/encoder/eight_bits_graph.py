@@ -44,7 +44,7 @@ def in_eight_bits(graph: onnx.GraphProto, weights: Arrays, scales: Arrays) -> on
         matrices = rewriter.matrices(node)
         nodes += rewriter.in_eight_bits(node, matrices) if matrices else [node]
     new.ClearField("node")
-    new.node.extend(nodes)
+    new.node.extend(rewriter.fold_biases(nodes))
     return new
 
 
@@ -95,6 +95,28 @@ class _Rewriter:
         (heads,) = (a.i for a in node.attribute if a.name == "num_heads")
         read = [to.inputs, to.weights, bias, to.step, to.steps, _MASK_INT32, to.zero, to.zeros]
         yield make_node("QAttention", read, node.output, domain=_MICROSOFT, num_heads=heads)
+
+    def fold_biases(self, nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+        """Return the nodes; products of integers add the biases that were added to them next."""
+        products = {
+            node.output[0]: node for node in nodes if node.op_type == "MatMulIntegerToFloat"
+        }
+        left = []
+        for node in nodes:
+            product = products.get(node.input[0]) if len(node.input) == 2 else None
+            if product is None or not self._is_bias(node.input[1]):
+                left.append(node)
+                continue
+            product.input.append(node.input[1])
+            if node.op_type == "BiasGelu":
+                left.append(make_node("Gelu", node.input[:1], node.output, domain=_MICROSOFT))
+            else:
+                product.output[0] = node.output[0]
+        return left
+
+    def _is_bias(self, name: str) -> bool:
+        """Return whether an array of the graph is a bias in the file of weights."""
+        return any(self._weights[stored].ndim == 1 for stored in self._stored_names(name))
 
     def _round_product(
         self, node: onnx.NodeProto, matrices: list[str]

@@ -172,6 +172,11 @@ class Batcher:
         """Number of waiting texts, including those that are being tokenized."""
         return sum(line.size for line in self._lines.values())
 
+    @property
+    def has_slices(self) -> bool:
+        """Whether texts wait that nobody has begun to tokenize."""
+        return any(line.slices for line in self._lines.values())
+
     def ahead_of(self, priority: Priority, namespace: str) -> Counter[Priority]:
         """Return the numbers of texts that go before a new one; lower priorities do not count.
 

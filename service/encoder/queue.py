@@ -288,7 +288,8 @@ class EncoderQueue:
                 if work := self._batcher.next_work():
                     if not isinstance(work, TextSlice):
                         self._busy_since = time.monotonic()
-                        self._tokenizer_wakes.notify()
+                        if self._batcher.has_slices:
+                            self._tokenizer_wakes.notify()
                     return work
                 if self._is_over:  # checked after next_work, which may drop the last texts
                     self._wake_all()

@@ -1,19 +1,18 @@
 """The model's own re-ranker behind the service."""
 
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.support.messages import DIALOGUE, REPLIES, posts, scores
-from tests.support.rerankers import CASCADE, with_own_reranker
+from tests.support.rerankers import CASCADE
 from tests.support.service import Launch, Live, with_replies
 from turnwise.models.card import update_card
 from turnwise.models.confidence import Calibration
 from turnwise.models.data import Utterance
 from turnwise.models.rerankers import own
 from turnwise.models.rerankers.own import OwnReranker
-from turnwise.models.roles import EncoderKind
 from turnwise.service.app import wiring
 from turnwise.service.settings import Settings
 
@@ -21,13 +20,10 @@ IN_DOUBT = Calibration(0, 0, 0, 0, 0, offset=-1.0)
 
 
 @pytest.fixture(scope="module")
-def model(
-    tmp_path_factory: pytest.TempPathFactory, tiny_encoder_folder: Callable[[EncoderKind], Path]
-) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory, with_reranker: Path) -> Path:
     """A model with heads that is never sure, and reads the first three hits of every turn."""
-    folder = with_own_reranker(
-        tiny_encoder_folder(EncoderKind.HEADS), tmp_path_factory.mktemp("cascade")
-    )
+    folder = tmp_path_factory.mktemp("cascade") / "model"
+    shutil.copytree(with_reranker, folder)
     update_card(folder, "confidence", IN_DOUBT)
     return folder
 

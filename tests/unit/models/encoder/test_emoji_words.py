@@ -1,12 +1,15 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import onnx
 import pytest
 
-from tests.unit.models.conftest import Encoders, Folder
+from tests.unit.models.conftest import Folder
+from turnwise.models.encoder import export
 from turnwise.models.encoder.emoji_words import EMOJI_FILE, EmojiWords
-from turnwise.models.encoder.onnx import OnnxEncoder
+from turnwise.models.encoder.onnx import FILE, OnnxEncoder
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Role, RoleText
@@ -37,9 +40,12 @@ def folder(tiny_encoder_folder: Folder, tmp_path: Path) -> Path:
 
 
 def test_a_folder_with_words_is_another_model_that_reads_them(
-    folder: Path, tiny_encoder: Encoders
+    with_graph: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = tiny_encoder(EncoderKind.TRIPLE)
+    folder = Path(shutil.copytree(with_graph(EncoderKind.TRIPLE), tmp_path / "model"))
+    graph = SimpleNamespace(model_proto=onnx.load(folder / FILE))
+    monkeypatch.setattr(export, "convert", lambda *_: graph)  # which takes seconds
+    plain = UtteranceEncoder(folder, device="cpu")
     assert plain.prefixed(SAID) == "[AFTER] 👍"
     card(str(folder), emoji=True)
     encoders: list[UtteranceEncoder | OnnxEncoder] = [

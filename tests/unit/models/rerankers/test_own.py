@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import AutoTokenizer, BertForSequenceClassification
 
-from tests.support.rerankers import CASCADE, save_classifier_over, with_own_reranker
+from tests.support.rerankers import CASCADE, save_classifier_over
 from tests.unit.models.conftest import Folder
 from turnwise.models.arrays import Float32
 from turnwise.models.card import OWN_RERANKER, has_own_reranker
@@ -37,8 +37,8 @@ needs_vnni = pytest.mark.skipif(not multiplies_bytes(), reason="the processor ha
 
 
 @pytest.fixture(scope="module")
-def model(tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return with_own_reranker(tiny_encoder_folder(EncoderKind.HEADS), tmp_path_factory.mktemp("own"))
+def model(with_reranker: Path) -> Path:
+    return with_reranker
 
 
 @pytest.fixture(scope="module")

@@ -80,7 +80,7 @@ const STEPS = [
     title: "Lead to a goal",
     words:
       "Another user wants to get away for a few days, and the bot would like to hear “The sea " +
-      "sounds lovely!” The reply that leads there rises from place 21 to the top.",
+      "sounds lovely!” The reply that leads there rises from below place 20 to the top.",
     seen: "moves",
     act: async () => {
       await open("travel", "Hello! I would like to go away for a few days in October.");

@@ -10,8 +10,8 @@ from turnwise.models.roles import Role, RoleText
 
 SHARE_OF_END = 0.75
 """The share of the word pieces that come from the end of an utterance."""
-_SPARE = 8
-"""Word pieces that stay free: the rest of a word that was cut may have more pieces than before."""
+_SPARE = 1 / 32
+"""The share that stays free: the rest of a word that was cut may have more pieces than before."""
 
 
 def keeps_ends(item: RoleText | str) -> bool:
@@ -33,5 +33,5 @@ def cut_middle(text: str, spans: Sequence[tuple[int, int]], limit: int) -> str:
     if len(spans) <= limit:
         return text
     end = round(limit * SHARE_OF_END)
-    beginning = limit - end - _SPARE
+    beginning = limit - end - round(limit * _SPARE)
     return f"{text[: spans[beginning - 1][1]]} {text[spans[-end][0] :]}"

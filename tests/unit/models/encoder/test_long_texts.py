@@ -5,25 +5,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.models.conftest import Encoders
-from turnwise.models.encoder.long_texts import cut_middle, keeps_ends
+from turnwise.models.encoder.long_texts import SHARE_OF_END, cut_middle, keeps_ends
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 LONG = " ".join(f"word {number}" for number in range(400))
 SAID = RoleText(LONG, Role.SECOND, Relation.OTHER)
 
 
-@given(st.lists(st.text("ab", min_size=1), min_size=1, max_size=300), st.integers(48, 256))
+@given(st.lists(st.text("ab", min_size=1), min_size=1, max_size=300), st.integers(16, 256))
 def test_both_ends_are_kept_up_to_the_limit(words: list[str], limit: int) -> None:
     text = " ".join(words)
     spans = [match.span() for match in re.finditer(r"\w+", text)]
-    kept = cut_middle(text, spans, limit)
+    kept = cut_middle(text, spans, limit).split()
     if len(words) <= limit:
-        assert kept == text
+        assert kept == words
     else:
-        assert limit - 8 <= len(kept.split()) < limit
-        beginning = (len(kept.split()) - limit * 3 // 4) - 1
-        assert kept.split()[:beginning] == words[:beginning]
-        assert kept.split()[-limit // 2 :] == words[-limit // 2 :]
+        end = round(limit * SHARE_OF_END)
+        beginning = len(kept) - end
+        assert limit - 8 <= len(kept) <= limit
+        assert kept == [*words[:beginning], *words[-end:]]
+        assert beginning >= 4  # the prefix and the special piece before it
 
 
 def test_utterances_keep_both_ends_and_candidates_do_not() -> None:

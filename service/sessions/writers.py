@@ -76,7 +76,10 @@ class SessionWriters:
             )
         line.writers += 1
         try:
-            await self._acquire(line.lock, session)
+            if line.writers == 1:  # most often; a timeout costs more than the lock
+                await line.lock.acquire()
+            else:
+                await self._acquire(line.lock, session)
             try:
                 yield
             finally:

@@ -257,7 +257,6 @@ class _UseCases:
     def make_turns(self) -> Turns:
         return Turns(
             sessions=self._store,
-            feedback=self._feedback,
             writers=self._writers,
             contexts=self._contexts,
             pools=self._pools,

@@ -103,16 +103,6 @@ class FeedbackStore:
         ]
         return sorted(events, key=lambda each: (each.turn, each.rank, each.event))
 
-    async def read_choice(self, session: SessionKey, turn: int) -> str | None:
-        """Return the id of the choice of a turn.
-
-        It is None if nothing was chosen, or if the turn is not among the newest `OFFERS_KEPT`.
-        """
-        with redis_errors(self._metrics, "session_read"):
-            (meta,) = session.keys("meta")
-            choice: bytes | None = await self._redis.hget(meta, f"choice:{turn}")  # type: ignore[assignment]
-        return choice.decode() if choice else None
-
 
 def _feedback(turn: int, event: str, candidate: str, kept: str) -> Feedback:
     rank, _, text = kept.partition(" ")

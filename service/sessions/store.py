@@ -98,6 +98,7 @@ class Session:
         complete: k, the number of utterances that were encoded.
         lost: Whether Redis lost the turns.
         expires_at: Unix seconds.
+        choice: The id of the choice of the last turn; see `feedback.py`.
     """
 
     version: str
@@ -114,6 +115,7 @@ class Session:
     complete: int
     lost: bool
     expires_at: float
+    choice: str | None = None
 
 
 class _Read(NamedTuple):
@@ -121,7 +123,7 @@ class _Read(NamedTuple):
 
     session: list[Any]
     """Version, epoch, responder, number of posts, fingerprint, filter, what the script needs of
-    the other model, and slots: bytes, None if missing."""
+    the other model, slots, and the choice of the last turn: bytes, None if missing."""
     prefix: bytes
     milliseconds: int
     """Time to live."""
@@ -413,7 +415,7 @@ class SessionStore:
             )
 
     def _session(self, found: _Read) -> Session | None:
-        version, epoch, responder, _, fingerprint, where, *_, slots = found.session
+        version, epoch, responder, _, fingerprint, where, *_, slots, choice = found.session
         if version is None:
             return None
         left = found.without_posts() if found.lost else found
@@ -432,6 +434,7 @@ class SessionStore:
             complete=left.complete,
             lost=found.lost,
             expires_at=time() + found.milliseconds / 1000,
+            choice=choice.decode() if choice and not found.lost else None,
         )
 
     def _unpack_rows(self, rows: bytes | None, count: int) -> KeptRows | None:

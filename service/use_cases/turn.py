@@ -6,8 +6,8 @@ gets 409. A preview takes the same path up to step 5, and changes nothing.
 The path of a turn, from top to bottom:
 
 1. `api/routes/sessions.py` validates the request and calls `Turns.turn`.
-2. `sessions/store.py` reads the session in one script: its turns, vectors and rows. If the
-   responder speaks and names no candidate, `sessions/feedback.py` reads which one was chosen.
+2. `sessions/store.py` reads the session in one script: its turns, vectors and rows, and which
+   candidate was chosen last: the responder says it now, unless the turn names another one.
 3. `sessions/update.py` says which utterances have no vectors yet; in a plain turn, the new one.
 4. `selection/context.py` encodes them (through `encoder/`) and computes the rows.
 5. `selection/pipeline.py` searches the pool (`pools/`) with the running query of the rows. Where
@@ -47,7 +47,6 @@ from turnwise.service.selection.idle import IdleEncoding
 from turnwise.service.selection.pipeline import Pipeline, Selection
 from turnwise.service.selection.repeats import collect_repeats
 from turnwise.service.selection.request import Options, SelectionRequest
-from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.responder import (
     choose_responder,
     name_speaker,
@@ -80,7 +79,6 @@ class Turns:
         self,
         *,
         sessions: SessionStore,
-        feedback: FeedbackStore,
         writers: SessionWriters,
         contexts: Contexts,
         pools: Pools,
@@ -96,7 +94,6 @@ class Turns:
 
         Args:
             sessions: Keeps the sessions.
-            feedback: Says which candidate was chosen after a turn.
             writers: Lets the turns of a session go one after another.
             contexts: Encodes their utterances.
             pools: Finds the pool of a turn.
@@ -109,7 +106,6 @@ class Turns:
             timeout: Seconds that a turn may take.
         """
         self._sessions = sessions
-        self._feedback = feedback
         self._writers = writers
         self._contexts = contexts
         self._pools = pools
@@ -281,8 +277,7 @@ class Turns:
         text = await self._read_text(posted, speaker, responder)
         candidate = request.candidate
         if candidate is None and base and speaker == responder:
-            with posted.timings.stage("state"):
-                candidate = await self._feedback.read_choice(posted.session, len(before))
+            candidate = base.choice
         return Update(base, (*before, Turn(speaker, text, time(), candidate)), responder)
 
     async def _read_text(self, posted: "_Posted", speaker: str, responder: str) -> str:

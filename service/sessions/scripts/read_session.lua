@@ -5,6 +5,7 @@
 --   cluster would reject the script while a slot moves if a key is missing, as these mostly are.
 local session = redis.call('HMGET', KEYS[1], 'version', 'epoch', 'responder', 'posts', 'fingerprint',
   'where', 'other_fingerprint', 'other_epoch', 'slots')
+session[10] = redis.call('HGET', KEYS[1], 'choice:' .. (session[4] or 0)) -- of the last turn
 local answer = false
 if ARGV[5] ~= '' and session[1] then
   for _, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do

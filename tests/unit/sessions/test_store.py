@@ -237,16 +237,17 @@ async def test_the_newest_choice_of_a_turn_is_kept_as_long_as_the_turn_may_get_f
 ) -> None:
     sessions = store(redis)
     feedback = FeedbackStore(redis, Metrics())
-    assert await feedback.read_choice(KEY, 1) is None
     change = replace(turn(None), offer=Offer("p", "m", ["r1", "r2", "r3"]))
     assert await sessions.commit(KEY, None, change)
     for candidate, event in [("r2", "chosen"), ("r1", "chosen"), ("r3", "shown")]:
         await feedback.add(KEY, 1, FeedbackRequest(candidate=candidate, event=event))
+    assert (await read(sessions)).choice == "r1"
     for _ in range(OFFERS_KEPT):
-        assert await feedback.read_choice(KEY, 1) == "r1"
+        assert await redis.hexists(key_of("meta"), "choice:1")
         session = await read(sessions)
         assert await sessions.commit(KEY, session, turn(session))
-    assert await feedback.read_choice(KEY, 1) is None
+        assert (await read(sessions)).choice is None  # of the new turn
+    assert not await redis.hexists(key_of("meta"), "choice:1")
 
 
 async def test_answers_come_back_by_key_and_the_oldest_go(redis: Redis) -> None:

@@ -46,8 +46,8 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
     """
     # The calibration follows the last step, so that its pool does not change the run.
     recipe = config.model_dump(mode="json", exclude={"calibration_pool", "answers"})
-    for corpus in recipe["data"]:
-        corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus[key]}
+    for corpus in (*recipe["data"], *recipe.get("parallel", ())):
+        corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus.get(key)}
     validation = recipe["validation"]
     validation["paths"] = [Path(path).name for path in validation["paths"]]
     if Path(base := recipe.get("base", "")).is_relative_to(out):
@@ -64,7 +64,7 @@ def save_model(encoder: UtteranceEncoder, folder: Path, config: EncoderConfig) -
             encoder.heads.save(fresh)
         if config.eight_bits:
             eight_bits.save(transformer_of(encoder.model), fresh)
-        _write_json(fresh / CARD, card)
+        write_json(fresh / CARD, card)
 
 
 def save_encoder(encoder: UtteranceEncoder, folder: Path) -> None:
@@ -98,19 +98,20 @@ def _write_older_layout(folder: Path, model: SentenceTransformer) -> None:
         return
     for module, name in zip(modules, named, strict=True):
         module["type"] = f"{_OLDER}.{name}"
-    _write_json(folder / "modules.json", modules)
-    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_seq_length})
+    write_json(folder / "modules.json", modules)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": model.max_seq_length})
     size = {"word_embedding_dimension": config["embedding_dimension"]}
     modes = (*_MODES.values(), "mean_sqrt_len_tokens")
     flags = {f"pooling_mode_{mode}": mode == chosen for mode in modes}
-    _write_json(pooling, size | flags | {"include_prompt": config["include_prompt"]})
+    write_json(pooling, size | flags | {"include_prompt": config["include_prompt"]})
 
 
 def _read_json(file: Path) -> Any:  # noqa: ANN401 - whatever the JSON holds
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _write_json(file: Path, value: object) -> None:
+def write_json(file: Path, value: object) -> None:
+    """Write a value as JSON, for people to read."""
     file.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
 

@@ -447,8 +447,38 @@ class CrossEncoderConfig(RunConfig):
     optimiser: CrossEncoderOptimiser = CrossEncoderOptimiser()
 
 
-Config = EncoderConfig | PairwiseConfig | IoIConfig | CrossEncoderConfig
-_KINDS_OF_RERANKERS: dict[str, type[Config]] = {
+class ParallelCorpus(Section):
+    """A file of texts in the teacher's language with their translations."""
+
+    path: NonEmpty
+    pairs: PositiveInt | None = None
+    """Pairs in an epoch; all of them if left out."""
+
+
+class MultilingualConfig(RunConfig):
+    """A run that teaches an encoder of one language to read other languages."""
+
+    kind: Literal["multilingual"]
+    base: NonEmpty
+    """An encoder with a vocabulary of word pieces: a folder or a hub name."""
+    teacher: NonEmpty | None = None
+    """The encoder whose vectors are taught; the base if left out. A base that was taught other
+    languages before needs the teacher that it had then."""
+    parallel: tuple[ParallelCorpus, ...] = Field(min_length=1)
+    """Translations: the model learns the vectors that the teacher has for their sources."""
+    data: tuple[UtteranceCorpus, ...] = Field(min_length=1)
+    """Dialogues in the teacher's language, which the model must not forget."""
+    pieces: NonNegativeInt = 40_000
+    """Word pieces that are learned from the translations; 0 if the base has them already."""
+    optimiser: Optimiser = Optimiser()
+    batch_texts: int = Field(default=64, ge=2)
+    """Texts in a step."""
+    precision: TrainingPrecision = Field(default_factory=native_precision)
+
+
+Config = EncoderConfig | PairwiseConfig | IoIConfig | CrossEncoderConfig | MultilingualConfig
+_KINDS_OF_OTHERS: dict[str, type[Config]] = {
+    "multilingual": MultilingualConfig,
     "pairwise": PairwiseConfig,
     "ioi": IoIConfig,
     "cross_encoder": CrossEncoderConfig,
@@ -480,7 +510,7 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
     tables = [overlay(overlay(shared, stage), short if small else {}) for stage in stages]
     where = [f"stage.{n}." if len(stages) > 1 else "" for n in range(len(stages))]
     for table, stage in zip(tables, where, strict=True):
-        if stage and str(table.get("kind")) in _KINDS_OF_RERANKERS:
+        if stage and str(table.get("kind")) in _KINDS_OF_OTHERS:
             raise ConfigError("only an encoder is trained in stages", str(path), f"{stage}kind")
     configs = [
         validated(table, str(path), stage) for table, stage in zip(tables, where, strict=True)
@@ -535,10 +565,10 @@ def validated(values: dict[str, Any], file: str, where: str) -> Config:
     for name in REMOVED.keys() & values.keys():
         raise ConfigError(REMOVED[name], file, where + name)
     kind = values.get("kind")
-    if isinstance(kind, str) and kind not in {*EncoderKind, *_KINDS_OF_RERANKERS}:
-        known = ", ".join([*EncoderKind, *_KINDS_OF_RERANKERS])
+    if isinstance(kind, str) and kind not in {*EncoderKind, *_KINDS_OF_OTHERS}:
+        known = ", ".join([*EncoderKind, *_KINDS_OF_OTHERS])
         raise ConfigError(f"must be one of {known}", file, where + "kind")
-    schema = _KINDS_OF_RERANKERS.get(str(kind), EncoderConfig)
+    schema = _KINDS_OF_OTHERS.get(str(kind), EncoderConfig)
     try:
         return schema.model_validate(values)
     except ValidationError as error:

@@ -19,6 +19,7 @@ from turnwise.models.evaluation.truncation import utterances_of, warn_of_cut
 from turnwise.models.texts import write_count
 from turnwise.models.training.config import CorpusSource, PairCorpus, Validation, WindowCorpus
 from turnwise.models.training.losses import NLI_LABELS
+from turnwise.models.training.translations import Translation
 from turnwise.models.training.windows import Window, windows_of
 
 T = TypeVar("T")
@@ -270,6 +271,18 @@ def read_nli(path: Path) -> Iterator[NliPair]:
         yield NliPair(record.text("premise"), record.text("hypothesis"), NLI_LABELS.index(label))
     if record is None:
         raise DataError("has no pair", str(path))
+
+
+def read_translations(path: Path) -> list[Translation]:
+    """Return the pairs of a JSONL file of source and target.
+
+    Raises:
+        DataError: There is no line, or a line lacks a field.
+    """
+    pairs = [Translation(r.text("source"), r.text("target")) for r in read_records(path)]
+    if not pairs:
+        raise DataError("has no pair", str(path))
+    return pairs
 
 
 def draw_epoch(corpora: Corpora[T], seed: int, epoch: int) -> list[T]:

@@ -17,6 +17,7 @@ from turnwise.models.training.config import (
     CrossEncoderConfig,
     EncoderConfig,
     IoIConfig,
+    MultilingualConfig,
     PairwiseConfig,
     read_stages,
 )
@@ -26,6 +27,7 @@ from turnwise.models.training.fusion import calibrate_examples
 from turnwise.models.training.learners.cross_encoder import CrossEncoderLearner
 from turnwise.models.training.learners.encoder import EncoderLearner, read_data
 from turnwise.models.training.learners.ioi import IoILearner
+from turnwise.models.training.learners.multilingual import MultilingualLearner
 from turnwise.models.training.learners.pairwise import PairwiseLearner
 from turnwise.models.training.trainer import Learner, OnProgress, fit, silent
 
@@ -107,7 +109,7 @@ def train_stages(
     add_example_space(model, stages[-1], find)
     calibrate_examples(model, stages[-1], find)
     add_reranker(model, stages[-1], find, out / SERVED)
-    if isinstance(stages[-1], EncoderConfig):
+    if isinstance(stages[-1], EncoderConfig | MultilingualConfig):
         update_card(model, "encoder", UtteranceEncoder(model).facts)
     return model
 
@@ -125,4 +127,6 @@ def learner_of(config: Config, find: Find) -> Learner[Any]:
         return PairwiseLearner(config, find)
     if isinstance(config, CrossEncoderConfig):
         return CrossEncoderLearner(config, find)
+    if isinstance(config, MultilingualConfig):
+        return MultilingualLearner(config, find)
     return IoILearner(config, find)

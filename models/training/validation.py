@@ -39,6 +39,7 @@ from turnwise.models.training.config import (
     CrossEncoderConfig,
     EncoderConfig,
     IoIConfig,
+    MultilingualConfig,
     PairwiseConfig,
 )
 from turnwise.models.training.corpora import Find, validation_dialogues
@@ -91,7 +92,7 @@ class ValidationSplit:
 
 
 def encoder_validator(
-    config: EncoderConfig, find: Find
+    config: EncoderConfig | MultilingualConfig, find: Find, aggregation: Aggregation
 ) -> Callable[[UtteranceEncoder], dict[str, float]]:
     """Return a function that measures an encoder: means over the files, then the metrics of each.
 
@@ -107,9 +108,7 @@ def encoder_validator(
     splits = {path: make_validation_split(dialogues, base) for path, dialogues in files.items()}
 
     def validate(encoder: UtteranceEncoder) -> dict[str, float]:
-        measured = {
-            path: split.measure(encoder, config.aggregation) for path, split in splits.items()
-        }
+        measured = {path: split.measure(encoder, aggregation) for path, split in splits.items()}
         of_files = {
             f"{path}/{name}": value
             for path, metrics in measured.items()

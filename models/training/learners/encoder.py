@@ -95,7 +95,7 @@ class EncoderLearner(nn.Module):
         super().__init__()
         self.config = config
         self.clip = config.optimiser.clip
-        self._validate = encoder_validator(config, find)
+        self._validate = encoder_validator(config, find, config.aggregation)
         torch.manual_seed(config.seed)
         self.corpora, self._nli = read_data(config, find)
         self._similar = read_similar(config, find)

@@ -14,7 +14,13 @@ from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import heads
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import curves
-from turnwise.models.training.config import Config, EncoderConfig, IoIConfig, PairwiseConfig
+from turnwise.models.training.config import (
+    Config,
+    EncoderConfig,
+    IoIConfig,
+    MultilingualConfig,
+    PairwiseConfig,
+)
 from turnwise.models.training.run import learner_of
 from turnwise.models.training.trainer import StepReport, fit
 from turnwise.models.training.windows import Window
@@ -148,6 +154,31 @@ def ioi_config(small_corpora: Path) -> IoIConfig:
             "batch": 20,
             "epochs": 2,
             "optimiser": {"learning_rate": 5e-3},
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def multilingual_config(tiny_encoder_folder: Folder, small_corpora: Path) -> MultilingualConfig:
+    words = {"lake": "see", "oven": "ofen", "tram": "bahn", "tree": "baum"}
+    pairs = [
+        {"source": f"{one} {two}", "target": f"der {words[two]} {words[one]}"}
+        for one in words
+        for two in words
+    ]
+    parallel = small_corpora / "parallel.jsonl"
+    parallel.write_text("\n".join(json.dumps(pair) for pair in pairs))
+    return MultilingualConfig.model_validate(
+        {
+            "kind": "multilingual",
+            "base": str(tiny_encoder_folder(EncoderKind.HEADS)),
+            "parallel": [{"path": str(parallel)}],
+            "data": [{"path": str(small_corpora / "matters.jsonl"), "utterances": 24}],
+            "pieces": 100,
+            "batch_texts": 8,
+            "precision": "float32",
+            "optimiser": {"learning_rate": 1e-3},
+            "validation": {"every": 2},
         }
     )
 

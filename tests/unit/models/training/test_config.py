@@ -230,6 +230,7 @@ def test_the_shipped_recipes_can_be_read() -> None:
         "default": 5,
         "german": 1,
         "ioi": 1,
+        "multilingual": 1,
         "pairwise": 1,
         "reranker": 1,
         "small": 1,

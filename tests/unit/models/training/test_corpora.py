@@ -25,6 +25,7 @@ from turnwise.models.training.corpora import (
     read_nli,
     read_pairs,
     read_source,
+    read_translations,
     read_windows,
     replace_corpora,
     validation_dialogues,
@@ -199,6 +200,18 @@ def test_pairs_of_nli_have_one_of_three_labels(small_corpora: Path, tmp_path: Pa
     path.write_text("\n")
     with pytest.raises(DataError, match=r"nli\.jsonl: has no pair"):
         list(read_nli(path))
+
+
+def test_translations_have_a_source_and_a_target(tmp_path: Path) -> None:
+    path = tmp_path / "parallel.jsonl"
+    path.write_text('{"source": "a lake", "target": "ein See"}\n')
+    assert read_translations(path) == [("a lake", "ein See")]
+    path.write_text('{"source": "a lake"}\n')
+    with pytest.raises(DataError, match=r"parallel\.jsonl, line 1, field "target": missing"):
+        read_translations(path)
+    path.write_text("")
+    with pytest.raises(DataError, match=r"parallel\.jsonl: has no pair"):
+        read_translations(path)
 
 
 def test_validation_draws_the_same_dialogues_from_all_of_a_file(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_of_several_files_the_means_come_first(
             "validation": {"paths": paths},
         }
     )
-    measured = encoder_validator(config, Path)(tiny_encoder(EncoderKind.HEADS))
+    measured = encoder_validator(config, Path, config.aggregation)(tiny_encoder(EncoderKind.HEADS))
     tasks = list(measured)[:4]
     assert len(measured) == 12
     for task in tasks:

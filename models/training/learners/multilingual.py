@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from turnwise.models.card import CARD, read_card
-from turnwise.models.encoder.torch import UtteranceEncoder, encode_tokens
+from turnwise.models.encoder.torch import UtteranceEncoder, encode_tokens, load_heads
 from turnwise.models.errors import ModelError
 from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.files import replace_folder
@@ -69,7 +69,7 @@ class MultilingualLearner(nn.Module):
         self._reader = UtteranceEncoder(
             self.encoder,
             precision=config.precision,
-            heads=self._teacher.heads,
+            heads=load_heads(config.base),
             emoji=self._teacher.emoji,
         )
         if self._reader.kind is not self._teacher.kind:
@@ -122,20 +122,20 @@ class MultilingualLearner(nn.Module):
         return {"distil": loss}, len(batch)
 
     def validate(self) -> Metrics:
-        """Return the average ranks of the encoder with the teacher's heads."""
+        """Return the average ranks of the current encoder."""
         return self._validate(self._reader)
 
     def save(self, folder: Path) -> None:
         """Write the current encoder, with everything that was fitted on the teacher's vectors."""
         fitted = {name: value for name, value in asdict(self._card).items() if value is not None}
         fitted.pop("encoder", None)
-        teacher = self._teacher
+        space = self._teacher.example_space
         with replace_folder(folder) as fresh:
             save_encoder(self._reader, fresh)
-            if teacher.heads:
-                teacher.heads.save(fresh)
-            if teacher.example_space:
-                teacher.example_space.save(fresh)
+            if self._reader.heads:
+                self._reader.heads.save(fresh)
+            if space:
+                space.save(fresh)
             write_json(fresh / CARD, fitted | {"trained": self.config.model_dump(mode="json")})
 
 

@@ -207,7 +207,7 @@ def test_translations_have_a_source_and_a_target(tmp_path: Path) -> None:
     path.write_text('{"source": "a lake", "target": "ein See"}\n')
     assert read_translations(path) == [("a lake", "ein See")]
     path.write_text('{"source": "a lake"}\n')
-    with pytest.raises(DataError, match=r"parallel\.jsonl, line 1, field "target": missing"):
+    with pytest.raises(DataError, match=r'parallel\.jsonl, line 1, field "target": missing'):
         read_translations(path)
     path.write_text("")
     with pytest.raises(DataError, match=r"parallel\.jsonl: has no pair"):

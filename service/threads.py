@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from turnwise.models.texts import write_count
 from turnwise.service.errors import Overloaded
 from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
@@ -77,22 +76,25 @@ class FairThreads(ThreadPoolExecutor):
         """The number of the last work of each namespace; empty when there is nothing to do."""
 
     @contextmanager
-    def admit(self) -> Iterator[None]:
+    def admit(self, weight: int = 1) -> Iterator[None]:
         """Count a request of the caller's namespace, from before its preparation to its end.
+
+        Args:
+            weight: As how many requests it counts. The first request is admitted with any weight.
 
         Raises:
             Overloaded: The namespace has as many requests as it may have at once.
         """
         caller = namespace.get("")
         has = self._admitted[caller]
-        if has >= self._limit:
+        if has and has + weight > self._limit:
             self._metrics.rejected_requests.labels("queue_full").inc()
-            raise Overloaded(f"the {self._name} has {write_count(has, 'request')} waiting already")
-        self._admitted[caller] += 1
+            raise Overloaded(f"the {self._name} has too much to do for this namespace already")
+        self._admitted[caller] += weight
         try:
             yield
         finally:
-            self._admitted[caller] -= 1
+            self._admitted[caller] -= weight
             if not self._admitted[caller]:
                 del self._admitted[caller]
 

@@ -54,6 +54,11 @@ class Condition(ABC):
         """The paths whose values it compares with those of the filter."""
         return frozenset()
 
+    @property
+    def size(self) -> int:
+        """Number of paths that it may look up for a candidate."""
+        return 1
+
     @abstractmethod
     def matches(self, metadata: Metadata) -> bool:
         """Return whether it holds for the metadata of a candidate."""
@@ -70,6 +75,11 @@ class Combined(Condition):
     def compared(self) -> frozenset[FieldPath]:
         """The paths of its parts."""
         return frozenset[FieldPath]().union(*(part.compared for part in self.parts))
+
+    @property
+    def size(self) -> int:
+        """The sum of its parts."""
+        return sum(part.size for part in self.parts)
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether all, any or none of the parts hold, as required."""
@@ -99,7 +109,8 @@ class Among(Condition):
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether one of the values is equal to a wanted one."""
-        return not self._keys.isdisjoint(map(_key, values_at(metadata, self.path)))
+        values = values_at(metadata, self.path)
+        return bool(values) and not self._keys.isdisjoint(map(_key, values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +131,14 @@ class Within(Condition):
     path: FieldPath
     bounds: Mapping[str, str | float]
     """The values to compare with, by `gt`, `gte`, `lt` and `lte`."""
+    _tests: tuple[tuple[str, Callable[[Any, Any], bool], str | float], ...]
+    """The kind of each bound, the comparison, and the bound."""
+
+    @classmethod
+    def of(cls, path: FieldPath, bounds: Mapping[str, str | float]) -> Self:
+        """Return the condition."""
+        tests = ((_kind(bound), _COMPARISONS[name], bound) for name, bound in bounds.items())
+        return cls(path, bounds, tuple(tests))
 
     @property
     def compared(self) -> frozenset[FieldPath]:
@@ -128,14 +147,11 @@ class Within(Condition):
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether one value is of the kind of the bounds, and within them."""
-        return any(map(self._is_within_bounds, values_at(metadata, self.path)))
-
-    def _is_within_bounds(self, value: Any) -> bool:  # noqa: ANN401 - any JSON
-        kind = _kind(value)
-        return all(
-            kind == _kind(bound) and _COMPARISONS[name](value, bound)
-            for name, bound in self.bounds.items()
-        )
+        for value in values_at(metadata, self.path):
+            kind = _kind(value)
+            if all(kind == other and holds(value, bound) for other, holds, bound in self._tests):
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +198,11 @@ class Filter:
         both = Combined("all", (self.condition, other.condition))
         return Filter(f"[{self.source}, {other.source}]", both)
 
+    @property
+    def size(self) -> int:
+        """Number of paths that it may look up for a candidate."""
+        return self.condition.size
+
     def matches(self, metadata: Metadata) -> bool:
         """Return whether the metadata of a candidate match."""
         return self.condition.matches(metadata)
@@ -224,7 +245,7 @@ class _Parser:
             for name, bound in value.items()
             if name in _COMPARISONS
         }
-        parts: list[Condition] = [Within(path, bounds)] if bounds else []
+        parts: list[Condition] = [Within.of(path, bounds)] if bounds else []
         for name, given in value.items():
             if name not in _COMPARISONS:
                 parts.append(self._parse_other(path, name, given, (*loc, name)))
@@ -283,16 +304,17 @@ def _finite(value: _ValueT, loc: tuple[str | int, ...]) -> _ValueT:
     return value
 
 
-def values_at(value: Any, path: Sequence[str]) -> list[Any]:  # noqa: ANN401 - any JSON
+def values_at(value: Any, path: Sequence[str]) -> Sequence[Any]:  # noqa: ANN401 - any JSON
     """Return the values at a path; of a list, each of its items."""
+    for depth, name in enumerate(path):
+        if isinstance(value, list):
+            return [inner for item in value for inner in values_at(item, path[depth:])]
+        if not isinstance(value, dict) or name not in value:
+            return ()
+        value = value[name]
     if isinstance(value, list):
-        return [inner for item in value for inner in values_at(item, path)]
-    if not path:
-        return [value]
-    name, *rest = path
-    if not isinstance(value, dict) or name not in value:
-        return []
-    return values_at(value[name], rest)
+        return [inner for item in value for inner in values_at(item, ())]
+    return (value,)
 
 
 def _key(value: object) -> object:
@@ -303,6 +325,7 @@ def _key(value: object) -> object:
 
 
 def _kind(value: object) -> str:
-    if isinstance(value, bool) or value is None:
-        return "constant"
-    return "number" if isinstance(value, int | float) else type(value).__name__
+    return _KINDS.get(type(value)) or type(value).__name__
+
+
+_KINDS = {bool: "constant", type(None): "constant", int: "number", float: "number"}

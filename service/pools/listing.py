@@ -15,6 +15,10 @@ class CandidateTest(Protocol):
     def source(self) -> str:
         """What the test is made of."""
 
+    @property
+    def size(self) -> int:
+        """Number of look-ups that it makes for a candidate."""
+
     def accepts(self, candidate: Candidate) -> bool:
         """Return whether a candidate passes."""
 
@@ -43,6 +47,11 @@ class WordSearch:
     def source(self) -> str:
         """The part. Sources of filters begin with a bracket, so this one begins with another."""
         return f"<{self.in_learned}<{self.wanted}"
+
+    @property
+    def size(self) -> int:
+        """Number of look-ups: one, in the texts."""
+        return 1
 
     def accepts(self, candidate: Candidate) -> bool:
         """Return whether the candidate contains the part."""

@@ -69,7 +69,7 @@ async def test_a_namespace_that_asks_for_too_much_leaves_room_for_others(worker:
         for caller in ["greedy"] * 4:
             tasks.create_task(worker.work(caller))
             await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="the worker has 4 requests waiting"):
+        with pytest.raises(Overloaded, match="the worker has too much to do"):
             await worker.work("greedy")
         tasks.create_task(worker.work("modest"))
         await asyncio.sleep(0)
@@ -114,3 +114,13 @@ async def test_the_end_drops_what_has_not_begun(worker: Worker) -> None:
     worker.go_on.set()
     await begun
     assert worker.done == ["begun"]
+
+
+def test_a_heavy_request_counts_as_several_and_the_first_is_always_admitted() -> None:
+    threads = FairThreads(1, "planner", Metrics(), limit=4)
+    with threads.admit(9), pytest.raises(Overloaded, match="the planner has too much to do"):
+        threads.admit().__enter__()
+    with threads.admit(3), threads.admit(), pytest.raises(Overloaded):
+        threads.admit().__enter__()
+    with threads.admit(9):
+        pass

@@ -130,4 +130,5 @@ class LocalView:
     async def _evaluate(self, test: CandidateTest | None) -> None:
         """Make a new test in a thread; stop when no request waits for it any more."""
         if test and not self.contents.has_evaluated(test):
-            await self.workers.in_turns(self.contents.evaluate(test))
+            look_ups = len(self.contents) * test.size
+            await self.workers.in_turns(self.contents.evaluate(test), look_ups)

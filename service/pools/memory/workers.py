@@ -19,6 +19,11 @@ Work = Callable[[], Awaitable[None]]
 
 _CANCEL_SECONDS = 0.5
 _TURN_SECONDS = 0.005
+_REST = 1.0
+"""Seconds that the thread of new filters rests for each second of work. Filters are evaluated in
+Python, so that turns wait for its lock meanwhile."""
+_LOOK_UPS = 200_000
+"""Look-ups of metadata that count as one new filter: about 0.2 s of work."""
 
 _log = logging.getLogger("turnwise.pools")
 
@@ -44,16 +49,20 @@ class Workers:
         """Return the exact index of vectors (n, d)."""
         return FlatIndex(vectors, parts=self._threads, executor=self._parts)
 
-    async def in_turns(self, steps: Iterator[None]) -> None:
+    async def in_turns(self, steps: Iterator[None], look_ups: int) -> None:
         """Take the steps of a new filter, in turns with other filters; a cancellation ends them.
 
         A new filter of a large pool takes seconds, for which the others must not wait.
 
+        Args:
+            steps: The steps.
+            look_ups: Number of look-ups of metadata in all steps together.
+
         Raises:
-            Overloaded: Too many new filters of the namespace wait.
+            Overloaded: The new filters of the namespace that wait have too many look-ups already.
         """
         loop = asyncio.get_running_loop()
-        with self.filters.admit():
+        with self.filters.admit(1 + look_ups // _LOOK_UPS):
             while await loop.run_in_executor(self.filters, _turn, steps):
                 pass
 
@@ -83,9 +92,12 @@ class Workers:
 
 
 def _turn(steps: Iterator[None]) -> bool:
-    """Take steps until the time of a turn is over; return whether there may be more."""
-    end = time.monotonic() + _TURN_SECONDS
-    return any(time.monotonic() > end for _ in steps)
+    """Take steps until the time of a turn is over, then rest; return whether there may be more."""
+    begin = time.monotonic()
+    is_unfinished = any(time.monotonic() > begin + _TURN_SECONDS for _ in steps)
+    if is_unfinished:
+        time.sleep(_REST * (time.monotonic() - begin))
+    return is_unfinished
 
 
 def _settle(

@@ -125,3 +125,9 @@ def test_equal_filters_have_equal_sources() -> None:
     one = Filter.checked({"a": 1, "b": 2})
     other = Filter.checked({"b": 2, "a": 1})
     assert one.source == other.source
+
+
+def test_the_size_of_a_filter_is_the_number_of_its_look_ups() -> None:
+    where = {"topic": "a", "price": {"gt": 1, "lt": 2, "not": 3}, "any": [{"x": 1}, {"y.z": 2}]}
+    assert Filter.checked(where).size == 5
+    assert Filter.checked({"topic": "a"}).size == 1

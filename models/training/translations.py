@@ -72,7 +72,9 @@ def add_words(model: SentenceTransformer, translations: Sequence[Translation], n
     )
     transformer.set_input_embeddings(
         nn.Embedding.from_pretrained(
-            torch.from_numpy(vectors), freeze=False, padding_idx=table.padding_idx
+            torch.from_numpy(vectors).to(table.weight.device),
+            freeze=False,
+            padding_idx=table.padding_idx,
         )
     )
     transformer.config.vocab_size = len(vectors)

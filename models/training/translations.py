@@ -65,11 +65,8 @@ def add_words(model: SentenceTransformer, translations: Sequence[Translation], n
     tokenizer = _with_pieces(state, pieces)
     transformer = transformer_of(model)
     table = cast("nn.Embedding", transformer.get_input_embeddings())
-    vectors = solve_vectors(
-        count_pieces(tokenizer, sources),
-        count_pieces(tokenizer, targets),
-        table.weight.data.numpy(),
-    )
+    old = table.weight.data[: len(known)].cpu().numpy()
+    vectors = solve_vectors(count_pieces(tokenizer, sources), count_pieces(tokenizer, targets), old)
     transformer.set_input_embeddings(
         nn.Embedding.from_pretrained(
             torch.from_numpy(vectors).to(table.weight.device),

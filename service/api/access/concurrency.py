@@ -121,9 +121,9 @@ class ConcurrencyLimit:
         self._waiting.setdefault(namespace, deque()).append(entered)
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await entered
+                await asyncio.shield(entered)  # `free` may come before this request leaves the line
         except BaseException as error:
-            if entered.done() and not entered.cancelled():
+            if entered.done():
                 self.free(namespace)  # the place came at the same moment
             else:
                 self._leave_line(namespace, entered)

@@ -101,6 +101,17 @@ async def test_a_request_that_leaves_the_line_gives_its_place_to_the_next() -> N
     (await tasks[2]).free()
 
 
+async def test_a_place_for_a_request_that_has_just_left_goes_to_the_next() -> None:
+    concurrency = limit_to(1, 1)
+    first = await concurrency.enter("a")
+    second, third = (asyncio.create_task(concurrency.enter("a")) for _ in range(2))
+    await let_others_run()
+    second.cancel()
+    first.free()
+    await let_others_run()
+    assert third.done()
+
+
 async def test_other_namespaces_are_answered_while_one_fills_its_share(
     client_of: Connect, parts: Parts
 ) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from time import monotonic
@@ -120,17 +120,17 @@ class CachedEncoder:
         """
         if not self._heads:
             return vectors, {}
+        keys = {
+            index: _key(f"{item.role} {item.relation}\n".encode() + vector.tobytes())
+            for index, (item, vector) in enumerate(zip(items, vectors, strict=True))
+            if needs_head(item)
+        }
+        known = self._recall(keys.values())
         found = vectors.copy()
-        missing: dict[int, bytes] = {}
-        for index, item in enumerate(items):
-            if needs_head(item):
-                key = _key(f"{item.role} {item.relation}\n".encode() + vectors[index].tobytes())
-                known = self._recall([key])
-                if known:
-                    found[index] = known[key]
-                else:
-                    missing[index] = key
-        return found, missing
+        for index, key in keys.items():
+            if key in known:
+                found[index] = known[key]
+        return found, {index: key for index, key in keys.items() if key not in known}
 
     def _compute_roles(
         self, vectors: Float32, missing: Mapping[int, bytes], items: Sequence[RoleText]
@@ -169,7 +169,7 @@ class CachedEncoder:
     def _key_of(self, text: RoleText) -> bytes:
         return _key(self._encoder.prefixed(text).encode())
 
-    def _recall(self, keys: Sequence[bytes]) -> dict[bytes, Float32]:
+    def _recall(self, keys: Iterable[bytes]) -> dict[bytes, Float32]:
         with self._lock:
             known = {key: self._known[key] for key in keys if key in self._known}
             for key in known:

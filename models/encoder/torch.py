@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Literal, Self, cast
 
 import numpy as np
@@ -62,6 +63,9 @@ _STATED = (
 """Texts whose vectors a model's card states."""
 
 _MODULES_FILE = "modules.json"
+_TOKENIZING = Lock()
+"""Held for each call of a tokenizer, since those of transformers keep the last call's limit: in
+another thread, a call without a limit would be cut, or one with a limit would not."""
 
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
@@ -439,13 +443,14 @@ def tokenize(
             beginning.
     """
     limit = cast("int", model.max_seq_length)
-    encoded = model.tokenizer(texts, truncation=True, max_length=limit)
-    ids: list[list[int]] = encoded["input_ids"]
-    for index, keeps_both in enumerate(ends):
-        if keeps_both and len(ids[index]) == limit:
-            whole = model.tokenizer(texts[index], return_offsets_mapping=True, verbose=False)
-            text = cut_middle(texts[index], whole["offset_mapping"], limit)
-            ids[index] = model.tokenizer(text, truncation=True, max_length=limit)["input_ids"]
+    with _TOKENIZING:
+        encoded = model.tokenizer(texts, truncation=True, max_length=limit)
+        ids: list[list[int]] = encoded["input_ids"]
+        for index, keeps_both in enumerate(ends):
+            if keeps_both and len(ids[index]) == limit:
+                whole = model.tokenizer(texts[index], return_offsets_mapping=True, verbose=False)
+                text = cut_middle(texts[index], whole["offset_mapping"], limit)
+                ids[index] = model.tokenizer(text, truncation=True, max_length=limit)["input_ids"]
     return ids
 
 
@@ -456,7 +461,8 @@ def is_truncated(model: SentenceTransformer, text: str) -> bool:
     longest = len(text.encode())  # a word piece has at least one byte
     if longest + tokenizer.num_special_tokens_to_add() <= limit:
         return False
-    return len(tokenizer(text, verbose=False)["input_ids"]) > limit
+    with _TOKENIZING:
+        return len(tokenizer(text, verbose=False)["input_ids"]) > limit
 
 
 def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:

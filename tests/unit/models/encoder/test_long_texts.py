@@ -1,4 +1,5 @@
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -57,3 +58,13 @@ def test_a_text_is_too_long_if_the_model_does_not_read_all_of_it(tiny_encoder: E
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     assert encoder.is_too_long(SAID)
     assert not encoder.is_too_long(RoleText("a " * 100, Role.SECOND, Relation.OTHER))
+
+
+def test_two_threads_may_read_texts_with_one_tokenizer(tiny_encoder: Encoders) -> None:
+    encoder = tiny_encoder(EncoderKind.TRIPLE)
+    whole = encoder.tokenize([SAID])
+    with ThreadPoolExecutor(1) as other:
+        checked = other.submit(lambda: [encoder.is_too_long(SAID) for _ in range(300)])
+        read = [encoder.tokenize([SAID]) for _ in range(300)]
+    assert all(checked.result())
+    assert all(each == whole for each in read)

@@ -74,6 +74,11 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+def is_usual(format_of_file: DialogueFormat) -> bool:
+    """Return whether a file is found by the usual names, so that no recipe has to state it."""
+    return format_of_file == DialogueFormat()
+
+
 class CorpusSource(Section):
     """A file of dialogues."""
 
@@ -83,7 +88,7 @@ class CorpusSource(Section):
     skip: NonNegativeInt = 0
     """Dialogues at the start of the others that are not trained on, since they measure the model:
     `turnwise evaluate --limit` reads the start of a file."""
-    format: DialogueFormat = DialogueFormat()
+    format: DialogueFormat = Field(DialogueFormat(), exclude_if=is_usual)
     """The columns of a table, and the encoding: `{speaker = "Who", encoding = "cp1252"}`."""
 
 
@@ -105,7 +110,7 @@ class Validation(Section):
     """The data that chooses the best checkpoint."""
 
     paths: tuple[NonEmpty, ...] = ()
-    format: DialogueFormat = DialogueFormat()
+    format: DialogueFormat = Field(DialogueFormat(), exclude_if=is_usual)
     """As that of a corpus, for all of the files."""
     dialogues: PositiveInt = 300
     """Drawn from each file. A dialogue that validates is not trained on, whatever file it is in."""

@@ -84,7 +84,8 @@ class RemoteView:
 
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
         """Return the scores, as the sample of the pool says."""
-        return self.sample.spread(query, self.size, where)
+        size = self.sample.estimate_matches(self.size, where)
+        return self.sample.rows.spread(query, size)
 
     async def lacks_field(self, path: FieldPath) -> bool:
         """Return whether no candidate has the field; without it in the sample, the store counts."""
@@ -146,7 +147,9 @@ class RemoteView:
     async def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
         """Return the cosines, as the sample of the examples says."""
         assert self.examples  # the pool has examples
-        return self.examples.sample.spread(said, self.examples.size, where)
+        sample = self.examples.sample
+        size = sample.estimate_matches(self.examples.size, where)
+        return sample.rows.moments.spread(said, max(2, size))
 
     async def groups_of(self, texts: Iterable[str]) -> frozenset[str]:
         """Return the groups of the candidates with these texts, as `fold_text` gives them."""

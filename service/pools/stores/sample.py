@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turnwise.models.arrays import Float32
-from turnwise.models.confidence import Spread
 from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.memory.flat import FlatIndex
 from turnwise.service.pools.memory.segment import Segment
@@ -34,12 +32,12 @@ class Sample(NamedTuple):
         """Return whether it still represents a collection, which has this size now."""
         return self.collection == collection and self.size / 2 <= size <= self.size * 2
 
-    def spread(self, query: Float32, size: int, where: Filter | None) -> Spread:
-        """Return the scores of a query (d,) over the rows of a collection that a filter matches."""
-        if where:
-            matching = int(np.bitwise_count(self.rows.match(where)).sum())
-            size = round(size * matching / max(1, len(self.rows.candidates)))
-        return self.rows.spread(query, size)
+    def estimate_matches(self, size: int, where: Filter | None) -> int:
+        """Return how many rows of a collection of this size a filter matches, about."""
+        if not where:
+            return size
+        matching = int(np.bitwise_count(self.rows.match(where)).sum())
+        return round(size * matching / max(1, len(self.rows.candidates)))
 
 
 class SampledExamples(NamedTuple):

@@ -65,7 +65,7 @@ async def test_a_namespace_has_so_many_uploads_at_once(client_of: Connect, parts
         refused = await upload(client, "one")
         problem = check_problem(refused, 429)
         assert problem["type"].endswith(":too-many-uploads")
-        assert problem["detail"] == "namespace 'one' may have 1 uploads at once on a replica"
+        assert problem["detail"] == "namespace 'one' may have 1 upload at once on a replica"
         assert refused.headers["retry-after"] == "5"
         assert await rejected(client, "uploads")
         other = asyncio.create_task(upload(client, "two"))

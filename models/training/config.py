@@ -88,7 +88,7 @@ class CorpusSource(Section):
     skip: NonNegativeInt = 0
     """Dialogues at the start of the others that are not trained on, since they measure the model:
     `turnwise evaluate --limit` reads the start of a file."""
-    format: DialogueFormat = Field(DialogueFormat(), exclude_if=is_usual)
+    format: DialogueFormat = Field(default=DialogueFormat(), exclude_if=is_usual)
     """The columns of a table, and the encoding: `{speaker = "Who", encoding = "cp1252"}`."""
 
 
@@ -110,7 +110,7 @@ class Validation(Section):
     """The data that chooses the best checkpoint."""
 
     paths: tuple[NonEmpty, ...] = ()
-    format: DialogueFormat = Field(DialogueFormat(), exclude_if=is_usual)
+    format: DialogueFormat = Field(default=DialogueFormat(), exclude_if=is_usual)
     """As that of a corpus, for all of the files."""
     dialogues: PositiveInt = 300
     """Drawn from each file. A dialogue that validates is not trained on, whatever file it is in."""

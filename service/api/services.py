@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
 
 if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
+    from turnwise.service.encoder.batcher import Priority
     from turnwise.service.encoder.model import Encoder
     from turnwise.service.encoder.queue import EncoderQueue
     from turnwise.service.pools import FollowedPools
@@ -78,7 +79,7 @@ class EncoderServices:
     settings: Settings
     metrics: Metrics
     admission: Admission
-    concurrency: ConcurrencyLimit
+    concurrency: Mapping["Priority", ConcurrencyLimit]
     keys: ApiKeys
     encoder: "Encoder"
     queues: Sequence["EncoderQueue"]

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from turnwise.service.api import create_api
 from turnwise.service.api.access.admission import Admission
-from turnwise.service.api.access.concurrency import ConcurrencyLimit
+from turnwise.service.api.access.concurrency import limit_concurrency
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.api.routes import embeddings, ops
 from turnwise.service.api.services import EncoderServices
@@ -41,7 +41,7 @@ def create_encoder_app(settings: Settings) -> FastAPI:
                 settings=settings,
                 metrics=metrics,
                 admission=Admission(settings, metrics),
-                concurrency=ConcurrencyLimit(metrics),
+                concurrency=limit_concurrency(metrics),
                 keys=keys,
                 encoder=encoder,
                 queues=(queue,),

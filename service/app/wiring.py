@@ -17,7 +17,7 @@ from turnwise.models.rerankers.pairs import PairReranker
 from turnwise.models.texts import write_count
 from turnwise.service.api import create_api
 from turnwise.service.api.access.admission import Admission
-from turnwise.service.api.access.concurrency import ConcurrencyLimit
+from turnwise.service.api.access.concurrency import limit_concurrency
 from turnwise.service.api.access.keys import NAMESPACE, ApiKeys
 from turnwise.service.api.services import Services, once_a_second
 from turnwise.service.app.components import Components, running_components, runs_on_cpu
@@ -331,7 +331,7 @@ def _make_services(
         settings=settings,
         metrics=metrics,
         admission=Admission(settings, metrics),
-        concurrency=ConcurrencyLimit(metrics),
+        concurrency=limit_concurrency(metrics),
         keys=keys,
         encoder=components.encoder,
         queues=components.queues,

@@ -15,6 +15,7 @@ from collections import Counter, deque
 from time import monotonic
 from typing import Self
 
+from turnwise.service.encoder.batcher import Priority
 from turnwise.service.errors import Overloaded
 from turnwise.service.observe.metrics import Metrics
 
@@ -151,3 +152,11 @@ class ConcurrencyLimit:
     def _refusal(self) -> Overloaded:
         self._metrics.rejected_requests.labels("queue_full").inc()
         return Overloaded(f"{self._running.total()} requests are in progress already")
+
+
+def limit_concurrency(metrics: Metrics) -> dict[Priority, ConcurrencyLimit]:
+    """Return a limit for turns, and one for lists of candidates or goals.
+
+    A list takes many times as long as a turn, so turns must not wait for the places of lists.
+    """
+    return {priority: ConcurrencyLimit(metrics) for priority in (Priority.TURN, Priority.LIST)}

@@ -54,7 +54,7 @@ class Access(HTTPBearer):
         )
         self._scopes = scopes
         self._encodes = encodes
-        self._limited = limited and encodes is not None
+        self._limited = limited
 
     async def admit(self, request: Request) -> Place | None:
         """Note the caller, and the namespace in which it wants to act, in the request's state.
@@ -81,9 +81,9 @@ class Access(HTTPBearer):
         services.admission.request(request.state.namespace)
         if self._encodes is not None:
             services.queues[0].check(self._encodes)
-        if self._limited:
-            return await services.concurrency.enter(request.state.namespace)
-        return None
+        if self._encodes is None or not self._limited:
+            return None
+        return await services.concurrency[self._encodes].enter(request.state.namespace)
 
     async def __call__(  # type: ignore[override]
         self,

@@ -15,6 +15,7 @@ from tests.support.clock import move_clock
 from tests.support.messages import problem
 from tests.support.service import Held, Launch, Live, api_key
 from tests.support.waiting import PATIENCE, eventually
+from turnwise.service.api.access.concurrency import SHARE
 from turnwise.service.pools import Candidate, Filter
 from turnwise.service.pools.filter import Metadata
 from turnwise.service.settings import Limits
@@ -153,7 +154,7 @@ def test_a_namespace_may_wait_for_so_many_new_filters(
         assert client.put("/pools/p/candidates", json=[{"text": "Reply"}]).is_success
     go_on = threading.Event()
     matches = Filter.matches
-    most = 32
+    most = SHARE
 
     def matches_late(self: Filter, metadata: Metadata) -> bool:
         assert go_on.wait(PATIENCE)

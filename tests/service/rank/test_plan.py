@@ -1,4 +1,3 @@
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from tests.support.service import Live, unseen, with_and_without_heads
 from tests.support.waiting import PATIENCE
 from turnwise.models.planning import Order
 from turnwise.models.roles import Role, relation_to
+from turnwise.service.api.access.concurrency import SHARE
 from turnwise.service.use_cases import plan as planning
 
 CONTEXT = posts(DIALOGUE)
@@ -153,7 +153,7 @@ def test_a_plan_is_rejected_before_its_goals_are_encoded(
 ) -> None:
     go_on = threading.Event()
     plan = planning.plan_chain
-    most = 32
+    most = SHARE
 
     def planned_late(*given: object) -> tuple[Order, ...]:
         assert go_on.wait(PATIENCE)
@@ -186,9 +186,8 @@ def test_turns_do_not_wait_for_plans(live: Live, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(planning, "plan_chain", planned_late)
     live.say("s", DIALOGUE)
-    count = (os.cpu_count() or 1) + 5  # more than the threads of asyncio's own executor
-    with ThreadPoolExecutor(count) as threads:
-        plans = [threads.submit(live.post, "/plan", goals=goals()) for _ in range(count)]
+    with ThreadPoolExecutor(SHARE) as threads:
+        plans = [threads.submit(live.post, "/plan", goals=goals()) for _ in range(SHARE)]
         assert waits.wait(PATIENCE)
         assert live.turn("s", "user", "And now?", aggregation="max_sim")["candidates"]
         assert not any(each.done() for each in plans)

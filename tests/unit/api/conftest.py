@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from turnwise.models.roles import EncoderKind
 from turnwise.service.api import create_api
 from turnwise.service.api.access.admission import Admission
-from turnwise.service.api.access.concurrency import ConcurrencyLimit
+from turnwise.service.api.access.concurrency import limit_concurrency
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.api.services import Services
 from turnwise.service.encoder.queue import Priority
@@ -230,7 +230,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         settings=values,
         metrics=metrics,
         admission=Admission(values, metrics),
-        concurrency=ConcurrencyLimit(metrics),
+        concurrency=limit_concurrency(metrics),
         keys=ApiKeys(values, metrics),
         encoder=ENCODER,
         turns=stub,

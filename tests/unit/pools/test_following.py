@@ -166,6 +166,25 @@ async def test_edits_of_two_replicas_at_once_all_land(start: StartReplica) -> No
     assert len(one.contents()) == 16
 
 
+async def test_what_another_replica_changed_meanwhile_is_planned_again(
+    start: StartReplica, redis: Redis
+) -> None:
+    one = await with_pool(start, Candidate("a", "One."))
+    two = await start(ready=True)
+
+    async def change_meanwhile() -> None:
+        one.encoder.opened = opened  # type: ignore[method-assign]
+        await two.upsert(Candidate("a", "Two."))
+
+    opened = one.encoder.opened
+    one.encoder.opened = change_meanwhile  # type: ignore[method-assign]
+    edited = await one.pools.revise("n", "p", lambda c: Candidate("a", f"{c.text} More."))
+    assert (edited.version, edited.upserted) == (3, 1)
+    assert one.contents() == {"a": ("Two. More.", {})}
+    chunks = [key async for key in redis.scan_iter(match="*:chunk:*")]
+    assert len(chunks) == 3  # none of the edit that was not committed
+
+
 async def test_unchanged_candidates_are_compared_with_the_newest_version(
     start: StartReplica,
 ) -> None:

@@ -42,7 +42,7 @@ class Flood:
         if (second := int(monotonic())) != self._second:
             if self._count > self._rate:
                 unlogged = self._count - self._rate
-                _log.warning("%d refused requests in a second were not logged", unlogged)
+                _log.warning("%d requests of a flood were not logged in a second", unlogged)
             self._second = second
             self._count = 0
         self._count += 1

@@ -34,7 +34,7 @@ def test_refusals_beyond_the_rate_are_a_flood(
     now += 1
     with caplog.at_level(logging.WARNING, "turnwise.access"):
         assert not refused.exceeds(known_caller(), status)
-    assert caplog.messages == ["2 refused requests in a second were not logged"]
+    assert caplog.messages == ["2 requests of a flood were not logged in a second"]
 
 
 def test_answers_to_a_caller_are_no_flood_but_those_without_a_key_are() -> None:

@@ -6,8 +6,8 @@ namespace. The next free place goes to the namespace that has the fewest request
 namespace cannot take all places, so that its slow requests leave some to the others.
 
 How long a request would wait follows from the pace at which places have lately become free. If
-that is more than a second, the request is refused at once, before its body is read. Nobody waits
-for longer than a second.
+that is more than 1.5 seconds, the request is refused at once, before its body is read. Nobody waits
+for longer.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from turnwise.service.errors import Overloaded
 from turnwise.service.observe.metrics import Metrics
 
 LIMIT = 16
-"""Requests in progress at once. At five times the load that two cores take, 12 of a namespace gave
-.87 of the best throughput and a 99th percentile of 1.1 s; 24 gave .76 and 1.6 s. With 32 clients
-that wait for their answers, 12 gave 4 % fewer turns a second than 24."""
+"""Requests in progress at once. On two cores, five times the load that they take gave .81 of the
+best throughput, and a 99th percentile of 1.6 s (`benchmarks.overload`). Twice as many requests gave
+2 % more turns a second to 32 clients that wait for their answers, but fewer under overload."""
 SHARE = 12
 """Requests in progress of one namespace."""
-WAIT_SECONDS = 1.0
+WAIT_SECONDS = 1.5
 """Longest wait for a place."""
 _RECENT = 32
 """The mean interval of so many places that became free is the pace."""

@@ -1,7 +1,7 @@
 """The training loop of every kind of model: steps, validation, the best model, checkpoints."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -173,6 +173,18 @@ def validate(learner: Learner[Item], state: State, out: Path) -> Metrics:
         learner.save(out / "model")
     save_checkpoint(out / "checkpoint", state)
     return metrics
+
+
+def make_optimiser(
+    parameters: Iterable[Tensor], *, learning_rate: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    """Return AdamW for the parameters that learn; biases and norms do not decay."""
+    learning = [p for p in parameters if p.requires_grad]
+    groups = [
+        {"params": [p for p in learning if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in learning if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
 
 
 def warm_up_and_decay(steps: int, warm_up: float) -> Callable[[int], float]:

@@ -30,7 +30,7 @@ from turnwise.models.training.corpora import (
     validation_utterances,
 )
 from turnwise.models.training.losses import list_loss
-from turnwise.models.training.trainer import warm_up_and_decay
+from turnwise.models.training.trainer import make_optimiser, warm_up_and_decay
 from turnwise.models.training.validation import cross_encoder_validator
 
 ALIKE = 24
@@ -75,13 +75,12 @@ class CrossEncoderLearner:
 
     def optimiser(self) -> torch.optim.Optimizer:
         """Return AdamW; biases and norms do not decay."""
-        learning = [p for p in self.weights.parameters() if p.requires_grad]
         rates = self.config.optimiser
-        groups = [
-            {"params": [p for p in learning if p.ndim > 1], "weight_decay": rates.weight_decay},
-            {"params": [p for p in learning if p.ndim == 1], "weight_decay": 0.0},
-        ]
-        return torch.optim.AdamW(groups, lr=rates.learning_rate, fused=True)
+        return make_optimiser(
+            self.weights.parameters(),
+            learning_rate=rates.learning_rate,
+            weight_decay=rates.weight_decay,
+        )
 
     def rate(self, steps: int) -> Callable[[int], float]:
         """Return a function from a step to the factor on the learning rate."""

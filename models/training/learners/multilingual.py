@@ -34,7 +34,7 @@ from turnwise.models.training.corpora import (
     validation_utterances,
 )
 from turnwise.models.training.losses import distillation_loss
-from turnwise.models.training.trainer import warm_up_and_decay
+from turnwise.models.training.trainer import make_optimiser, warm_up_and_decay
 from turnwise.models.training.translations import Translation, add_words
 from turnwise.models.training.validation import encoder_validator
 
@@ -84,13 +84,9 @@ class MultilingualLearner(nn.Module):
     def optimiser(self) -> torch.optim.Optimizer:
         """Return AdamW; biases and norms do not decay."""
         rates = self.config.optimiser
-        matrices = [p for p in self.parameters() if p.ndim > 1]
-        vectors = [p for p in self.parameters() if p.ndim == 1]
-        groups = [
-            {"params": matrices, "weight_decay": rates.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ]
-        return torch.optim.AdamW(groups, lr=rates.learning_rate, fused=True)
+        return make_optimiser(
+            self.parameters(), learning_rate=rates.learning_rate, weight_decay=rates.weight_decay
+        )
 
     def rate(self, steps: int) -> Callable[[int], float]:
         """Return a function from a step to the factor on the learning rates."""

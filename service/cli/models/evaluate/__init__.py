@@ -95,8 +95,10 @@ def measure_distances(
 
 
 @evaluate.command("additivity", cls=ManyValues)
+@reads_dialogues
 def measure_additivity(
     *,
+    form: DialogueFormat,
     data: Data,
     model: Models = None,
     out: Out = None,
@@ -106,7 +108,7 @@ def measure_additivity(
     """Is a mixture of two utterances nearer to the next one than its parts (C3L, additivity)?"""
     from turnwise.service.cli.models.evaluate import additivity as task
 
-    task.measure(data, Compared(model, "", precision), out=out, limit=limit)
+    task.measure(data, form, Compared(model, "", precision), out=out, limit=limit)
 
 
 @evaluate.command("short-term", cls=ManyValues)

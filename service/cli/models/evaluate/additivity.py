@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import naming
 from turnwise.models.evaluation.additivity import evaluate_additivity
 from turnwise.service.cli.models.evaluate.loading import load_encoders
@@ -10,9 +11,16 @@ from turnwise.service.cli.models.evaluate.report import report
 from turnwise.service.cli.options import read_files
 
 
-def measure(data: list[Path], compared: Compared, *, out: Path | None, limit: int | None) -> None:
+def measure(
+    data: list[Path],
+    form: DialogueFormat,
+    compared: Compared,
+    *,
+    out: Path | None,
+    limit: int | None,
+) -> None:
     """Compare mixtures of two utterances with their parts."""
-    dialogues = read_files(data, limit)
+    dialogues = read_files(data, limit, form)
     encoders = load_encoders(compared)
     with naming(data):
         rows = evaluate_additivity(encoders, dialogues)

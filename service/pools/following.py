@@ -209,11 +209,10 @@ class FollowedPools:
             key = self.resolve(name)
         if key not in self.in_memory:
             key = await self.look_up(name)
-            if key in self.in_memory:
-                self.begin_read(self.in_memory[key])
         pool = self.get(key)
         pool.asked_at = monotonic()
         if pool.state != "ready":
+            self.begin_read(pool)
             await self.background.wait(("read", key), FIRST_READ_SECONDS)
         return pool
 

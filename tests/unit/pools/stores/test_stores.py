@@ -464,6 +464,22 @@ async def test_a_pool_moves_while_it_is_edited(
 
 
 @any_engine
+async def test_an_edit_reads_a_moved_pool_that_a_poll_has_only_opened(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one = await start_with()
+    two = await start_with()
+    await one.create()
+    await one.upsert("One.")
+    assert (await two.find()).store == "local"
+    await one.pools.move("n", "p", engine)
+    await two.followed.look_up(PoolKey("n", "p"))
+    edited = await two.upsert("Two.")
+    assert (edited.version, edited.size) == (3, 2)
+
+
+@any_engine
 async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:

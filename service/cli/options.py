@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import wraps
 from inspect import Signature, signature
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -118,21 +118,34 @@ def read_format(
     return DialogueFormat(dialogue, speaker, text, encoding)
 
 
-def reads_dialogues(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `read_format`, instead of its parameter `form`.
+def with_options(
+    **groups: Callable[..., object],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command groups of options that it shares with other commands.
 
-    typer has no group of options that commands share: it makes them of a function's signature.
+    typer reads the options of a command from its signature, and has no groups of them.
+
+    Args:
+        groups: Functions by the names of the command's parameters. The parameters of a function
+            become options of the command, which gets what the function returns.
     """
-    options = signature(read_format).parameters
-    own = [each for name, each in signature(command).parameters.items() if name != "form"]
+    options = {name: signature(make).parameters for name, make in groups.items()}
 
-    @wraps(command)
-    def run(**given: Any) -> None:  # noqa: ANN401 - the values of any options
-        named = {name: given.pop(name) for name in options}
-        command(**given, form=read_format(**named))
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = signature(command).parameters.values()
+        own = [each for each in parameters if each.name not in groups]
 
-    run.__signature__ = Signature([*own, *options.values()])  # type: ignore[attr-defined]
-    return run
+        @wraps(command)
+        def run(**given: Any) -> None:  # noqa: ANN401 - the values of any options
+            for name, make in groups.items():
+                given[name] = make(**{option: given.pop(option) for option in options[name]})
+            command(**given)
+
+        shared = chain.from_iterable(group.values() for group in options.values())
+        run.__signature__ = Signature([*own, *shared])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 def read_files(

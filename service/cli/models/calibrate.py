@@ -10,7 +10,7 @@ from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.models.texts import fold_text, write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
-from turnwise.service.cli.options import Data, Limit, read_files, reads_dialogues
+from turnwise.service.cli.options import Data, Limit, read_files, read_format, with_options
 
 if TYPE_CHECKING:
     from turnwise.models.data import Dialogue
@@ -53,7 +53,7 @@ class _Fit(NamedTuple):
     after: float
 
 
-@reads_dialogues
+@with_options(form=read_format)
 def calibrate(
     *,
     form: DialogueFormat,

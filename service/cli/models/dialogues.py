@@ -10,10 +10,10 @@ from turnwise.models.data import Dialogue
 from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.text_files import write_jsonl
 from turnwise.models.texts import write_count
-from turnwise.service.cli.options import Written, read_files, reads_dialogues
+from turnwise.service.cli.options import Written, read_files, read_format, with_options
 
 
-@reads_dialogues
+@with_options(form=read_format)
 def dialogues(
     files: Annotated[
         list[Path],

@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from turnwise.models.dialogue_files import DialogueFormat
-from turnwise.service.cli.options import check_drawable, reads_dialogues
+from turnwise.service.cli.options import check_drawable, read_format, with_options
 from turnwise.service.cli.progress import TrainingProgress
 
 
-@reads_dialogues
+@with_options(form=read_format)
 def train(
     config: Annotated[Path, typer.Argument(help="The recipe (TOML).")],
     *,

@@ -30,7 +30,8 @@ from turnwise.service.cli.options import (
     Written,
     check_drawable,
     check_writable,
-    reads_dialogues,
+    read_format,
+    with_options,
 )
 
 evaluate = typer.Typer(help="Measure models.", no_args_is_help=True)
@@ -44,7 +45,7 @@ _EXAMPLES = [0, 1, 3, 5]
 
 
 @evaluate.command("next-utterance", cls=ManyValues)
-@reads_dialogues
+@with_options(form=read_format)
 def measure_next_utterance(
     *,
     form: DialogueFormat,
@@ -75,7 +76,7 @@ def measure_next_utterance(
 
 
 @evaluate.command("distances", cls=ManyValues)
-@reads_dialogues
+@with_options(form=read_format)
 def measure_distances(
     *,
     form: DialogueFormat,
@@ -95,7 +96,7 @@ def measure_distances(
 
 
 @evaluate.command("additivity", cls=ManyValues)
-@reads_dialogues
+@with_options(form=read_format)
 def measure_additivity(
     *,
     form: DialogueFormat,
@@ -112,7 +113,7 @@ def measure_additivity(
 
 
 @evaluate.command("short-term", cls=ManyValues)
-@reads_dialogues
+@with_options(form=read_format)
 def measure_short_term(
     *,
     form: DialogueFormat,
@@ -166,7 +167,7 @@ def measure_short_term(
 
 
 @evaluate.command("long-term", cls=ManyValues)
-@reads_dialogues
+@with_options(form=read_format)
 def measure_long_term(
     *,
     form: DialogueFormat,
@@ -255,7 +256,7 @@ _RANDOM = [Negatives.RANDOM]
 
 
 @evaluate.command("build-ranking", cls=ManyValues)
-@reads_dialogues
+@with_options(form=read_format)
 def build_ranking(
     *,
     form: DialogueFormat,
@@ -289,7 +290,7 @@ def build_ranking(
 
 
 @evaluate.command("confidence", cls=ManyValues)
-@reads_dialogues
+@with_options(form=read_format)
 def measure_confidence(
     *,
     form: DialogueFormat,
@@ -321,7 +322,7 @@ def measure_confidence(
 
 
 @evaluate.command("answers", cls=ManyValues)
-@reads_dialogues
+@with_options(form=read_format)
 def measure_answers(
     *,
     form: DialogueFormat,
@@ -443,7 +444,7 @@ evaluate.add_typer(best_worst, name="best-worst")
 
 
 @evaluate.command("heat-map", cls=ManyValues)
-@reads_dialogues
+@with_options(form=read_format)
 def draw_heat_maps(
     *,
     form: DialogueFormat,

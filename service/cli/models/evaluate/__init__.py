@@ -13,14 +13,12 @@ import typer
 from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.service.cli.models.evaluate.best_worst import best_worst
 from turnwise.service.cli.models.evaluate.options import (
-    BASE,
-    Arithmetic,
-    Base,
     Compared,
     CrossEncoders,
     JsonLines,
-    Models,
     Out,
+    read_compared,
+    read_models,
 )
 from turnwise.service.cli.options import (
     DATA_HELP,
@@ -45,9 +43,10 @@ _EXAMPLES = [0, 1, 3, 5]
 
 
 @evaluate.command("next-utterance", cls=ManyValues)
-@with_options(form=read_format)
+@with_options(compared=read_compared, form=read_format)
 def measure_next_utterance(
     *,
+    compared: Compared,
     form: DialogueFormat,
     data: Data,
     history: Annotated[list[int], typer.Option(min=1, help="Lengths of contexts.")] = _LENGTHS,
@@ -59,10 +58,7 @@ def measure_next_utterance(
             "and pairs together with single vectors.",
         ),
     ] = False,
-    model: Models = None,
-    base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Find the next utterance, by length of context and words; --parts: parts of C3L's score.
@@ -71,51 +67,47 @@ def measure_next_utterance(
     """
     from turnwise.service.cli.models.evaluate import next_utterance as task
 
-    compared = Compared(model, base, precision)
     task.measure(data, form, compared, lengths=history, parts=parts, out=out, limit=limit)
 
 
 @evaluate.command("distances", cls=ManyValues)
-@with_options(form=read_format)
+@with_options(compared=read_compared, form=read_format)
 def measure_distances(
     *,
+    compared: Compared,
     form: DialogueFormat,
     data: Data,
     reach: Annotated[int, typer.Option(min=1, help="Greatest distance.")] = 5,
-    model: Models = None,
-    base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Draw how similarity falls with the distance of utterances, both ways (CCL, Figure 6)."""
     from turnwise.service.cli.models.evaluate import distances as task
 
-    compared = Compared(model, base, precision)
     task.measure(data, form, compared, reach=reach, out=out, limit=limit)
 
 
 @evaluate.command("additivity", cls=ManyValues)
-@with_options(form=read_format)
+@with_options(compared=read_models, form=read_format)
 def measure_additivity(
     *,
+    compared: Compared,
     form: DialogueFormat,
     data: Data,
-    model: Models = None,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Is a mixture of two utterances nearer to the next one than its parts (C3L, additivity)?"""
     from turnwise.service.cli.models.evaluate import additivity as task
 
-    task.measure(data, form, Compared(model, "", precision), out=out, limit=limit)
+    task.measure(data, form, compared, out=out, limit=limit)
 
 
 @evaluate.command("short-term", cls=ManyValues)
-@with_options(form=read_format)
+@with_options(compared=read_compared, form=read_format)
 def measure_short_term(
     *,
+    compared: Compared,
     form: DialogueFormat,
     data: Annotated[
         list[Path] | None, typer.Option("--data", help=DATA_HELP, metavar="FILE ...")
@@ -146,10 +138,7 @@ def measure_short_term(
     ] = None,
     history: Annotated[list[int], typer.Option(min=1, help="Lengths of contexts.")] = _HISTORIES,
     distance: Annotated[list[int], typer.Option(min=1, help="Goal distances.")] = _DISTANCES,
-    model: Models = None,
-    base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Find the reply that leads to a goal some turns ahead."""
@@ -159,7 +148,7 @@ def measure_short_term(
         data,
         candidates,
         task.Making(form, retriever, generator, history, distance),
-        Compared(model, base, precision),
+        compared,
         save_candidates=save_candidates,
         out=out,
         limit=limit,
@@ -167,9 +156,10 @@ def measure_short_term(
 
 
 @evaluate.command("long-term", cls=ManyValues)
-@with_options(form=read_format)
+@with_options(compared=read_compared, form=read_format)
 def measure_long_term(
     *,
+    compared: Compared,
     form: DialogueFormat,
     data: Data,
     setting: Annotated[
@@ -178,69 +168,59 @@ def measure_long_term(
             help="Length of the context, goal distance, utterances before the first goal."
         ),
     ] = _SETTINGS,
-    model: Models = None,
-    base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Put three goals into the order in which the dialogue reached them."""
     from turnwise.service.cli.models.evaluate import long_term as task
 
-    compared = Compared(model, base, precision)
     task.measure(data, form, setting, compared, out=out, limit=limit)
 
 
 @evaluate.command("ranking", cls=ManyValues)
+@with_options(compared=read_compared)
 def measure_ranking(
     *,
+    compared: Compared,
     data: JsonLines,
-    model: Models = None,
     cross_encoder: CrossEncoders = None,
-    base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Rank the candidates of R10 or IoI's files (.tsv); --model takes re-rankers' folders too."""
     from turnwise.service.cli.models.evaluate import ranking as task
 
-    compared = Compared(model, base, precision)
     task.measure(data, cross_encoder or [], compared, out=out, limit=limit)
 
 
 @evaluate.command("pairs", cls=ManyValues)
+@with_options(compared=read_compared)
 def measure_pairs(
     *,
+    compared: Compared,
     data: JsonLines,
-    model: Models = None,
     cross_encoder: CrossEncoders = None,
-    base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Choose between two replies after yes and no, with and without a negation, and so on."""
     from turnwise.service.cli.models.evaluate import pairs as task
 
-    compared = Compared(model, base, precision)
     task.measure(data, cross_encoder or [], compared, out=out, limit=limit)
 
 
 @evaluate.command("journal", cls=ManyValues)
+@with_options(compared=read_compared)
 def measure_journal(
     *,
+    compared: Compared,
     data: JsonLines,
-    model: Models = None,
-    base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Rank what people were shown (files of `turnwise journal export`): does their choice win?"""
     from turnwise.service.cli.models.evaluate import ranking as task
 
-    compared = Compared(model, base, precision)
     task.measure_journal(data, compared, out=out, limit=limit)
 
 
@@ -290,9 +270,10 @@ def build_ranking(
 
 
 @evaluate.command("confidence", cls=ManyValues)
-@with_options(form=read_format)
+@with_options(compared=read_models, form=read_format)
 def measure_confidence(
     *,
+    compared: Compared,
     form: DialogueFormat,
     data: Data,
     pool: Annotated[
@@ -301,9 +282,7 @@ def measure_confidence(
     ] = None,
     size: Annotated[list[int], typer.Option(min=2, help="Sizes of pools.")] = _SIZES,
     contexts: Annotated[int, typer.Option(min=1, help="Approximate number of contexts.")] = 2_000,
-    model: Models = None,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Compare the confidence of first candidates with how often they are the true reply."""
@@ -313,7 +292,7 @@ def measure_confidence(
         data,
         form,
         pool or [],
-        Compared(model, "", precision),
+        compared,
         sizes=size,
         contexts=contexts,
         out=out,
@@ -322,9 +301,10 @@ def measure_confidence(
 
 
 @evaluate.command("answers", cls=ManyValues)
-@with_options(form=read_format)
+@with_options(compared=read_models, form=read_format)
 def measure_answers(
     *,
+    compared: Compared,
     form: DialogueFormat,
     data: JsonLines,
     outside: Annotated[
@@ -339,9 +319,7 @@ def measure_answers(
     covered: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the answers that have examples.")
     ] = 1.0,
-    model: Models = None,
     out: Out = None,
-    precision: Arithmetic = "float32",
 ) -> None:
     """Find the answer to a question when other phrasings of it are examples of the answer.
 
@@ -349,7 +327,6 @@ def measure_answers(
     """
     from turnwise.service.cli.models.evaluate import answers as task
 
-    compared = Compared(model, "", precision)
     task.measure(
         data,
         outside or [],
@@ -363,8 +340,10 @@ def measure_answers(
 
 
 @evaluate.command("conversational-search", cls=ManyValues)
+@with_options(compared=read_models)
 def measure_search(
     *,
+    compared: Compared,
     data: JsonLines,
     passages: Annotated[
         list[Path],
@@ -374,39 +353,35 @@ def measure_search(
     words: Annotated[
         int, typer.Option(min=1, help="First words of other speakers' utterances to search for.")
     ] = 50,
-    model: Models = None,
     out: Out = None,
-    precision: Arithmetic = "float32",
 ) -> None:
     """Find the passage for a question that needs the conversation before it."""
     from turnwise.service.cli.models.evaluate import conversational_search as task
 
-    compared = Compared(model, "", precision)
     task.measure(data, passages, compared, utterances=utterances, words=words, out=out)
 
 
 @evaluate.command("similarity", cls=ManyValues)
+@with_options(compared=read_compared)
 def measure_similarity(
     *,
+    compared: Compared,
     data: JsonLines,
-    model: Models = None,
-    base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Compare sentences, alone and in context, and correlate with people's scores."""
     from turnwise.service.cli.models.evaluate import similarity as task
 
-    compared = Compared(model, base, precision)
     task.measure(data, compared, out=out, limit=limit)
 
 
 @evaluate.command("multiple-choice", cls=ManyValues)
+@with_options(compared=read_compared)
 def measure_choices(
     *,
+    compared: Compared,
     data: JsonLines,
-    model: Models = None,
     language_model: Annotated[
         list[str] | None,
         typer.Option(
@@ -421,9 +396,7 @@ def measure_choices(
             "for the most similar one, as GiCCS does."
         ),
     ] = "rephrase",
-    base: Base = BASE,
     out: Out = None,
-    precision: Arithmetic = "float32",
     limit: Limit = None,
 ) -> None:
     """Choose which text is most similar to the last turn."""
@@ -432,7 +405,7 @@ def measure_choices(
     task.measure_choices(
         data,
         language_model or [],
-        Compared(model, base, precision),
+        compared,
         language=language,
         style=prompt,
         out=out,

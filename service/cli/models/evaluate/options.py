@@ -55,3 +55,15 @@ class Compared(NamedTuple):
     base: str
     """The untrained encoder; "" for none."""
     precision: Precision
+
+
+def read_compared(
+    *, model: Models = None, base: Base = BASE, precision: Arithmetic = "float32"
+) -> Compared:
+    """Return the models and the base that these options name."""
+    return Compared(model, base, precision)
+
+
+def read_models(*, model: Models = None, precision: Arithmetic = "float32") -> Compared:
+    """Return the models that these options name, without a base."""
+    return Compared(model, "", precision)

@@ -11,7 +11,8 @@ from turnwise.models.roles import Role, RoleText
 SHARE_OF_END = 0.75
 """The share of the word pieces that come from the end of an utterance."""
 _SPARE = 1 / 32
-"""The share that stays free: the rest of a word that was cut may have more pieces than before."""
+"""The share of the word pieces that stays free. What is left of a word that was cut in two may have
+more pieces than it had in the word."""
 
 
 def keeps_ends(item: RoleText | str) -> bool:
@@ -32,6 +33,8 @@ def cut_middle(text: str, spans: Sequence[tuple[int, int]], limit: int) -> str:
     """
     if len(spans) <= limit:
         return text
-    end = round(limit * SHARE_OF_END)
-    beginning = limit - end - round(limit * _SPARE)
-    return f"{text[: spans[beginning - 1][1]]} {text[spans[-end][0] :]}"
+    at_end = round(limit * SHARE_OF_END)
+    at_beginning = limit - at_end - round(limit * _SPARE)
+    _, beginning_stops = spans[at_beginning - 1]
+    end_starts, _ = spans[-at_end]
+    return f"{text[:beginning_stops]} {text[end_starts:]}"

@@ -26,6 +26,7 @@ from turnwise.models.card import (
     model_name,
     read_card,
 )
+from turnwise.models.encoder.base import BaseEncoder
 from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.example_space import load_example_space
 from turnwise.models.encoder.export import VERSION, export_graph, in_onnx
@@ -43,7 +44,7 @@ from turnwise.models.model_files import (
     explain_unreadable,
     hub_answers,
 )
-from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, encoder_kind, prefixed
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, encoder_kind
 from turnwise.models.scores import Aggregation
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -70,7 +71,7 @@ another thread, a call without a limit would be cut, or one with a limit would n
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-class UtteranceEncoder:
+class UtteranceEncoder(BaseEncoder):
     """Encodes texts in their roles with any sentence-transformers model.
 
     Its kind follows from its heads, if it has any, or from the special tokens of its vocabulary:
@@ -78,18 +79,11 @@ class UtteranceEncoder:
 
     Attributes:
         model: The sentence-transformers model.
-        name: The hub name, or the folder's name as `model_name` returns it.
-        heads: The heads of the model; None if it has none.
-        kind: The kind of encoder: which roles and relations it distinguishes, and how.
         dimension: Length d of a vector.
-        aggregation: The aggregation that the model's card recommends.
-        calibration: The calibration of its confidences, if its card has one.
-        fusion: How reply scores and example scores meet.
-        example_space: The space in which a message is compared with examples; None if it has none.
-        example_calibration: What corrects confidences in pools with examples, if its card has it.
-        emoji: The words of emoji, if its folder has them.
         mixing: The length of the vectors that `encode_to_mix` returns.
     """
+
+    heads: RoleHeads | None
 
     def __init__(
         self,
@@ -114,26 +108,27 @@ class UtteranceEncoder:
         """
         if isinstance(name, SentenceTransformer):
             self.model = name
-            self.name = "model"
-            self.heads = heads
-            self.emoji = emoji
-            self.example_space = None
             card = Card(Aggregation())
+            label = "model"
+            example_space = None
         else:
             self.model = load_sentence_transformer(name, device)
-            self.name = model_name(name)
             card = read_card(name)
-            self.heads = load_heads(name)
-            self.emoji = EmojiWords.of_model(name)
-            self.example_space = load_example_space(name)
-        self.aggregation = card.aggregation
-        self.calibration = card.confidence
-        self.fusion = card.fusion
-        self.example_calibration = card.example_confidence
-        self.mixing = card.mixing
+            label = model_name(name)
+            heads = load_heads(name)
+            emoji = EmojiWords.of_model(name)
+            example_space = load_example_space(name)
         vocabulary = self.model.tokenizer.get_vocab()
+        super().__init__(
+            card,
+            name=label,
+            kind=encoder_kind(vocabulary, label, heads=heads is not None),
+            heads=heads,
+            emoji=emoji,
+            example_space=example_space,
+        )
         self._scripts = Scripts(vocabulary)
-        self.kind = encoder_kind(vocabulary, self.name, heads=self.heads is not None)
+        self.mixing = card.mixing
         self.dimension = dimension_of(self.model)
         self._forward: OnnxForward | TorchForward = TorchForward(self.model, precision)
 
@@ -274,33 +269,18 @@ class UtteranceEncoder:
 
         return self._encode(items, pool)
 
-    def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
-        """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
-        return self.heads.in_roles(vectors, items) if self.heads else vectors
-
-    def as_examples(self, said: Float32) -> Float32:
-        """Return (n, d) places of utterances [B2] in the space of examples."""
-        return self.example_space.place(said) if self.example_space else said
-
-    def prefixed(self, item: RoleText) -> str:
-        """Return a text as the model reads it; `forward` gives equal ones the same vector."""
-        return prefixed(self.kind, self._write_emoji(item))
-
-    def _write_emoji(self, item: RoleText) -> RoleText:
-        return item._replace(text=self.emoji.write(item.text)) if self.emoji else item
-
-    def knows_script(self, item: RoleText) -> bool:
-        """Return whether the vocabulary knows the script of a text."""
-        return self._scripts.knows(self._write_emoji(item).text)
-
     def tokenize(self, items: Sequence[RoleText | str]) -> list[list[int]]:
         """Return each item's word pieces, cut to the model's limit; see `long_texts`.
 
         Args:
             items: Texts in roles, which get their prefix, or texts as the model reads them.
         """
-        read = [item if isinstance(item, str) else self.prefixed(item) for item in items]
-        return tokenize(self.model, read, [keeps_ends(item) for item in items])
+        return tokenize(self.model, *self._read(items))
+
+    def _read(self, items: Sequence[RoleText | str]) -> tuple[list[str], list[bool]]:
+        """Return each text as the model reads it, and whether it keeps both ends."""
+        texts = [item if isinstance(item, str) else self.prefixed(item) for item in items]
+        return texts, [keeps_ends(item) for item in items]
 
     def is_too_long(self, item: RoleText) -> bool:
         """Return whether a text has more word pieces than the model reads."""
@@ -313,22 +293,23 @@ class UtteranceEncoder:
     def _encode(
         self, items: Sequence[RoleText | str], run: Callable[[list[list[int]]], Float32]
     ) -> Float32:
-        """Return what `run` computes for a batch of word pieces, (n, d), each text once."""
-        read = [
-            (item if isinstance(item, str) else self.prefixed(item), keeps_ends(item))
-            for item in items
-        ]
+        """Return (n, d) rows that `run` computes, for each distinct text once.
+
+        Args:
+            items: n texts, as for `tokenize`.
+            run: Returns the rows (b, d) of a padded batch of b texts in word pieces.
+        """
+        read = list(zip(*self._read(items), strict=True))
         texts = list(dict.fromkeys(read))
-        pieces: list[list[int]] = []
-        if texts:
-            pieces = tokenize(self.model, [text for text, _ in texts], [ends for _, ends in texts])
-        by_text = {text: tuple(ids) for text, ids in zip(texts, pieces, strict=True)}
-        rows = {ids: row for row, ids in enumerate(dict.fromkeys(by_text.values()))}
-        vectors = np.empty((len(rows), self.dimension), np.float32)
-        distinct = [list(ids) for ids in rows]
+        pieces = tokenize(self.model, [text for text, _ in texts], [ends for _, ends in texts])
+        keys = [tuple(ids) for ids in pieces]
+        distinct = list(dict.fromkeys(keys))  # long texts may have the same pieces after the cut
+        vectors = np.empty((len(distinct), self.dimension), np.float32)
         for batch in batches([len(ids) for ids in distinct]):
-            vectors[batch] = run([distinct[index] for index in batch])
-        return vectors[[rows[by_text[text]] for text in read]]
+            vectors[batch] = run([list(distinct[index]) for index in batch])
+        row_of_pieces = {ids: row for row, ids in enumerate(distinct)}
+        row_of_text = {text: row_of_pieces[ids] for text, ids in zip(texts, keys, strict=True)}
+        return vectors[[row_of_text[text] for text in read]]
 
 
 class UnitVectors(torch.nn.Module):
@@ -432,22 +413,24 @@ def transformer_of(model: SentenceTransformer) -> PreTrainedModel:
 
 
 def tokenize(
-    model: SentenceTransformer, texts: list[str], ends: Sequence[bool] = ()
+    model: SentenceTransformer, texts: list[str], keep_ends: Sequence[bool] = ()
 ) -> list[list[int]]:
     """Return each text's word pieces, special tokens included, cut to the model's limit.
 
     Args:
         model: The model.
         texts: n texts.
-        ends: Whether each text keeps its beginning and its end. Without it, all texts keep their
-            beginning.
+        keep_ends: (n,) whether each text keeps its beginning and its end. Without it, all texts
+            keep their beginning.
     """
+    if not texts:
+        return []
     limit = cast("int", model.max_seq_length)
     with _TOKENIZING:
         encoded = model.tokenizer(texts, truncation=True, max_length=limit)
         ids: list[list[int]] = encoded["input_ids"]
-        for index, keeps_both in enumerate(ends):
-            if keeps_both and len(ids[index]) == limit:
+        for index, has_ends in enumerate(keep_ends):
+            if has_ends and len(ids[index]) == limit:  # perhaps cut
                 whole = model.tokenizer(texts[index], return_offsets_mapping=True, verbose=False)
                 text = cut_middle(texts[index], whole["offset_mapping"], limit)
                 ids[index] = model.tokenizer(text, truncation=True, max_length=limit)["input_ids"]

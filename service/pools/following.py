@@ -209,12 +209,16 @@ class FollowedPools:
             key = self.resolve(name)
         if key not in self.in_memory:
             key = await self.look_up(name)
-        pool = self.get(key)
-        pool.asked_at = monotonic()
-        if pool.state != "ready":
+        end = monotonic() + FIRST_READ_SECONDS
+        while True:
+            pool = self.get(key)
+            pool.asked_at = monotonic()
+            if pool.state == "ready":
+                return pool
             self.begin_read(pool)
-            await self.background.wait(("read", key), FIRST_READ_SECONDS)
-        return pool
+            await self.background.wait(("read", pool), end - monotonic())
+            if self._is_current(pool):
+                return pool  # otherwise it was moved meanwhile: another one has its name
 
     def resolve(self, name: PoolKey) -> PoolKey:
         """Return the pool that a name refers to on this replica."""
@@ -269,7 +273,7 @@ class FollowedPools:
 
     def begin_read(self, pool: Pool) -> None:
         """Begin to read what is new in a pool, unless that has begun."""
-        self.background.begin(("read", pool.key), partial(self._follow, pool))
+        self.background.begin(("read", pool), partial(self._follow, pool))
 
     def forget(self, key: PoolKey) -> None:
         """Drop a pool from memory, and its metrics."""

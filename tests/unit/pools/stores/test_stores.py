@@ -468,6 +468,7 @@ async def test_an_edit_reads_a_moved_pool_that_a_poll_has_only_opened(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "FIRST_READ_SECONDS", PATIENCE)
     one = await start_with()
     two = await start_with()
     await one.create()
@@ -477,6 +478,52 @@ async def test_an_edit_reads_a_moved_pool_that_a_poll_has_only_opened(
     await two.followed.look_up(PoolKey("n", "p"))
     edited = await two.upsert("Two.")
     assert (edited.version, edited.size) == (3, 2)
+
+
+@any_engine
+async def test_an_edit_goes_on_where_the_first_read_finds_that_the_pool_was_moved(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "FIRST_READ_SECONDS", PATIENCE)
+    one = await start_with()
+    two = await start_with()
+    await one.create()
+    await one.upsert("One.")
+    await two.followed.look_up(PoolKey("n", "p"))
+    await one.pools.move("n", "p", engine)
+    edited = await two.upsert("Two.")
+    assert (edited.version, edited.size) == (3, 2)
+
+
+@any_engine
+async def test_a_moved_pool_is_read_while_its_former_one_is_still_being_read(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(following, "FIRST_READ_SECONDS", PATIENCE)
+    one = await start_with()
+    two = await start_with()
+    await one.create()
+    await one.upsert("One.")
+    begun = asyncio.Event()
+    go_on = asyncio.Event()
+    read = PoolRecords.read
+
+    async def slow(*given: Any) -> Any:
+        if not begun.is_set():
+            begun.set()
+            await go_on.wait()
+        return await read(*given)
+
+    patch_records(monkeypatch, "read", slow)
+    await two.followed.look_up(PoolKey("n", "p"))
+    two.followed.begin_read(two.followed.get(PoolKey("n", "p")))
+    await begun.wait()
+    await one.pools.move("n", "p", engine)
+    await two.followed.look_up(PoolKey("n", "p"))
+    assert (await two.find()).state == "ready"
+    go_on.set()
 
 
 @any_engine

@@ -341,7 +341,7 @@ class FollowedPools:
             if revision is None:
                 await self.directory.remove(key, names[key])
                 self._forget_deleted(key, known)
-            else:
+            elif self.in_memory.get(key) is known.get(key):
                 self.open(key, revision)
         for key in known_keys - names.keys():
             self._forget_deleted(key, known)
@@ -352,7 +352,8 @@ class FollowedPools:
             self._awaited.begin(self.in_memory.values())
             self._noted_at = monotonic()  # no request has named these pools here
         for key, pool in known.items():
-            if monotonic() - pool.asked_at > IDLE_SECONDS and not pool.busy:
+            is_idle = monotonic() - pool.asked_at > IDLE_SECONDS and not pool.busy
+            if is_idle and self._is_current(pool):
                 self.forget(key)
 
     async def _note_in_use(self) -> None:

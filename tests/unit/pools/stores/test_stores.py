@@ -527,6 +527,30 @@ async def test_a_moved_pool_is_read_while_its_former_one_is_still_being_read(
 
 
 @any_engine
+async def test_a_poll_that_began_before_a_pool_was_moved_keeps_the_moved_pool(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one = await start_with()
+    await one.create()
+    await one.upsert("One.")
+    has_moved = False
+    revisions = PoolRecords.revisions
+
+    async def late(*given: Any) -> Any:
+        nonlocal has_moved
+        found = await revisions(*given)
+        if not has_moved:
+            has_moved = True
+            await one.pools.move("n", "p", engine)
+        return found
+
+    patch_records(monkeypatch, "revisions", late)
+    await one.followed.poll()
+    assert (one.info().store, one.info().state) == (engine, "ready")
+
+
+@any_engine
 async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -327,11 +327,13 @@ class FollowedPools:
 
     async def _compare(self, changes: Changes) -> None:
         """Read all names, and the revisions of the pools in memory; give up those that are idle."""
-        known = dict(self.in_memory)  # the names may lack a pool that is created from now on
+        # Requests go on meanwhile. What they change here is newer than what Redis answers now.
+        known = dict(self.in_memory)
         known_keys = known.keys() | self.names.obstacles.keys()
+        known_aliases = self.names.aliases
         names = await self.directory.names()
         aliases = await self.directory.aliases()
-        self.names.set_aliases(aliases)
+        self.names.update_aliases(aliases, known_aliases)
         asked = {*self.names.asked_aliases}
         if not self._awaited.are_known:
             asked |= {*self._first, *await self.directory.in_use()}

@@ -24,6 +24,11 @@ class PoolNames:
         """The pool that each alias stood for when it was last asked for here."""
 
     @property
+    def aliases(self) -> dict[PoolKey, PoolKey]:
+        """A copy of the aliases, each with its pool."""
+        return dict(self._pool_of)
+
+    @property
     def asked_aliases(self) -> Collection[PoolKey]:
         """The aliases that requests have named here."""
         return self._former.keys()
@@ -56,12 +61,18 @@ class PoolNames:
         self._former[name] = target
         return target
 
-    def set_aliases(self, aliases: Mapping[PoolKey, PoolKey]) -> None:
-        """Note all aliases in Redis, each with its pool."""
-        self._pool_of = {}
-        self._aliases_of = {}
-        for alias, pool in aliases.items():
-            self.note_alias(alias, pool)
+    def update_aliases(
+        self, aliases: Mapping[PoolKey, PoolKey], known: Mapping[PoolKey, PoolKey]
+    ) -> None:
+        """Note all aliases in Redis, but for those that a request has noted meanwhile.
+
+        Args:
+            aliases: The pool of each alias in Redis.
+            known: `aliases` of this object before Redis was asked.
+        """
+        for name in self._pool_of.keys() | aliases.keys():
+            if self._pool_of.get(name) == known.get(name):
+                self.note_alias(name, aliases.get(name, name))
 
     def note_alias(self, name: PoolKey, key: PoolKey) -> None:
         """Note which pool a name refers to in Redis: another one if it is an alias."""

@@ -53,6 +53,28 @@ async def test_an_alias_stands_for_its_pool_on_every_replica(start: StartReplica
     assert shown == [("a", []), ("b", ["shop"])]
 
 
+async def test_a_poll_that_began_before_an_alias_moved_does_not_move_it_back(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one = await start()
+    await one.fill("a", "a")
+    await one.fill("b", "b")
+    await one.pools.point("n", "shop", "a")
+    aliases = Directory.aliases
+
+    async def late(directory: Directory) -> Any:
+        found = await aliases(directory)
+        await one.pools.point("n", "shop", "b")
+        await one.pools.point("n", "new", "a")
+        return found
+
+    patch_records(monkeypatch, "aliases", late, Directory)
+    await one.followed.poll()
+    assert await served(one) == ["b"]
+    assert await served(one, "new") == ["a"]
+
+
 async def test_edits_by_an_alias_go_to_the_pool_that_it_stands_for_now(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,9 @@ def with_options(
                 given[name] = make(**{option: given.pop(option) for option in options[name]})
             command(**given)
 
+        # A command that is only listed does not import the types of the groups' values.
+        kinds = command.__annotations__.items()
+        run.__annotations__ = {name: kind for name, kind in kinds if name not in groups}
         shared = chain.from_iterable(group.values() for group in options.values())
         run.__signature__ = Signature([*own, *shared])  # type: ignore[attr-defined]
         return run

@@ -1,31 +1,31 @@
 """`turnwise pool encode` and `import`: a catalogue to encoded parts, and parts to a pool."""
 
 import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from turnwise.models.extras import EXTRAS, require
 from turnwise.models.texts import write_count
+from turnwise.service.cli.options import with_options
 from turnwise.service.cli.pool.options import (
-    BodyColumn,
     Encoding,
-    ExamplesColumn,
-    GroupColumn,
-    IdColumn,
-    MetadataColumns,
     Namespace,
     RedisUrl,
-    TextColumn,
     check_name,
     parse_shard,
     parse_store,
+    read_columns,
     read_settings_of,
 )
 from turnwise.service.cli.progress import UploadProgress
 from turnwise.service.urls import show_url
 
+if TYPE_CHECKING:
+    from turnwise.service.candidate_files import Columns
 
+
+@with_options(columns=read_columns)
 def encode(
     files: Annotated[
         list[str],
@@ -35,6 +35,7 @@ def encode(
         ),
     ],
     *,
+    columns: "Columns",
     out: Annotated[str, typer.Option(help="Folder or URL for the parts.")],
     model: Annotated[
         str | None, typer.Option(help="The model.", show_default="TURNWISE_MODEL, or the shipped")
@@ -42,12 +43,6 @@ def encode(
     shard: Annotated[
         str, typer.Option(help="I/N: encode the I-th of N shares, as one job of an array.")
     ] = "1/1",
-    text: TextColumn = None,
-    examples: ExamplesColumn = None,
-    id: IdColumn = None,
-    group: GroupColumn = None,
-    body: BodyColumn = None,
-    metadata: MetadataColumns = None,
     encoding: Encoding = None,
 ) -> None:
     """Encode a catalogue into a folder of Parquet files, which `turnwise pool import` loads.
@@ -56,14 +51,13 @@ def encode(
     complete.
     """
     require(*EXTRAS["bulk"])
-    from turnwise.service.candidate_files import CandidateReader, Columns, split_names
+    from turnwise.service.candidate_files import CandidateReader
     from turnwise.service.cli.pool.bulk import encode_catalogue
     from turnwise.service.pools.files.catalogue import Catalogue
     from turnwise.service.settings import read_settings
 
     number, of = parse_shard(shard)
     settings = read_settings(model=model) if model else read_settings()
-    columns = Columns(text, examples, id, group, body, split_names(metadata))
     read = Catalogue.read(files, CandidateReader(columns, encoding))
     for note in read.notes:
         typer.echo(note)

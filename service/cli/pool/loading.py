@@ -8,59 +8,49 @@ import typer
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.texts import write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
+from turnwise.service.cli.options import with_options
 from turnwise.service.cli.pool.edits import remove_in_batches
-from turnwise.service.cli.pool.options import (
-    BodyColumn,
-    Encoding,
-    ExamplesColumn,
-    GroupColumn,
-    IdColumn,
-    MetadataColumns,
-    TextColumn,
-)
+from turnwise.service.cli.pool.options import Encoding, read_columns
 from turnwise.service.cli.progress import UploadProgress
 
 if TYPE_CHECKING:
     from turnwise.service.cli.pool.changes import Changes
-    from turnwise.service.client import CandidateFile, Loaded, Pool
+    from turnwise.service.client import CandidateFile, Columns, Loaded, Pool, Removed
+
+CandidatesPath = Annotated[
+    Path,
+    typer.Argument(
+        help="Candidates: .jsonl, .json, .csv or .tsv with a text and optionally id, examples, "
+        "group and others, or .txt with one text a line (also .gz, .xz)."
+    ),
+]
+AddExamples = Annotated[
+    bool,
+    typer.Option(
+        "--add-examples",
+        help="Add only the examples of the file, to candidates that the pool has.",
+    ),
+]
+Replace = Annotated[
+    bool,
+    typer.Option(
+        "--replace", help="Also remove the candidates that the file does not have, if you agree."
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before --replace removes.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
 
+@with_options(columns=read_columns)
 def load(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="Candidates: .jsonl, .json, .csv or .tsv with a text and optionally id, examples, "
-            "group and others, or .txt with one text a line (also .gz, .xz)."
-        ),
-    ],
+    file: CandidatesPath,
     *,
+    columns: "Columns",
     pool: Annotated[str, typer.Option(help="Name of the pool; created if it does not exist.")],
-    add_examples: Annotated[
-        bool,
-        typer.Option(
-            "--add-examples",
-            help="Add only the examples of the file, to candidates that the pool has.",
-        ),
-    ] = False,
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Also remove the candidates that the file does not have, if you agree.",
-        ),
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask before --replace removes.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would change.")
-    ] = False,
-    text: TextColumn = None,
-    examples: ExamplesColumn = None,
-    id: IdColumn = None,
-    group: GroupColumn = None,
-    body: BodyColumn = None,
-    metadata: MetadataColumns = None,
+    add_examples: AddExamples = False,
+    replace: Replace = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
     encoding: Encoding = None,
     url: Url = LOCAL,
     key: Key = None,
@@ -74,13 +64,11 @@ def load(
     run the command again: it skips the candidates that the pool has. Candidates that the file does
     not have stay in the pool, unless you --replace them.
     """
-    from turnwise.service.candidate_files import split_names
     from turnwise.service.cli.pool.changes import Changes
-    from turnwise.service.client import CandidateFile, Columns
+    from turnwise.service.client import CandidateFile
 
     if add_examples and (replace or dry_run):
         raise TurnwiseError("--add-examples cannot be combined with --replace or --dry-run")
-    columns = Columns(text, examples, id, group, body, split_names(metadata))
     candidates = CandidateFile.read(file, columns, encoding)
     for note in candidates.notes:
         typer.echo(f"{file}: {note}")
@@ -91,24 +79,11 @@ def load(
             _show(changes, pool, replace=replace)
             return
         if changes.missing and not yes:
-            count = len(changes.missing)
-            typer.confirm(
-                f"Remove {write_count(count, 'candidate')} that the file does not have?", abort=True
-            )
+            count = write_count(len(changes.missing), "candidate")
+            typer.confirm(f"Remove {count} that the file does not have?", abort=True)
         loaded = _load(target, candidates, add_examples=add_examples)
         removal = remove_in_batches(client, target, list(changes.missing))
-    for warning in loaded.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    counts = [f"({loaded.upserted} new or changed, {loaded.unchanged} as before)"]
-    if removal.removed:
-        counts.append(f"{removal.removed} removed")
-    if loaded.examples:
-        counts.append(f"{write_count(loaded.examples, 'example')} in the file")
-    version = removal.version or loaded.version
-    size = loaded.size - removal.removed
-    typer.echo(
-        f"pool {pool}: version {version}, {write_count(size, 'candidate')} {', '.join(counts)}"
-    )
+    _report(pool, loaded, removal)
 
 
 def _load(pool: "Pool", file: "CandidateFile", *, add_examples: bool) -> "Loaded":
@@ -123,6 +98,20 @@ def _load(pool: "Pool", file: "CandidateFile", *, add_examples: bool) -> "Loaded
                 raise
             pool.create()
             return pool.load(file, progress)
+
+
+def _report(pool: str, loaded: "Loaded", removal: "Removed") -> None:
+    """Print what loading changed."""
+    for warning in loaded.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    counts = [f"({loaded.upserted} new or changed, {loaded.unchanged} as before)"]
+    if removal.removed:
+        counts.append(f"{removal.removed} removed")
+    if loaded.examples:
+        counts.append(f"{write_count(loaded.examples, 'example')} in the file")
+    version = removal.version or loaded.version
+    size = write_count(loaded.size - removal.removed, "candidate")
+    typer.echo(f"pool {pool}: version {version}, {size} {', '.join(counts)}")
 
 
 def _show(changes: "Changes", pool: str, *, replace: bool) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 if TYPE_CHECKING:
+    from turnwise.service.candidate_files import Columns
     from turnwise.service.settings import Settings
     from turnwise.service.wire.fields import StoreName
 
@@ -80,6 +81,21 @@ Encoding = Annotated[
         help="Encoding of the file, such as cp1252.", show_default="UTF-8, or as its mark says"
     ),
 ]
+
+
+def read_columns(
+    *,
+    text: TextColumn = None,
+    examples: ExamplesColumn = None,
+    id: IdColumn = None,
+    group: GroupColumn = None,
+    body: BodyColumn = None,
+    metadata: MetadataColumns = None,
+) -> "Columns":
+    """Return the columns of candidates that these options name."""
+    from turnwise.service.candidate_files import Columns, split_names
+
+    return Columns(text, examples, id, group, body, split_names(metadata))
 
 
 def parse_store(name: str, option: str, *without: str) -> "StoreName":

@@ -10,10 +10,8 @@ from rich.table import Table
 
 from turnwise.models.data import Utterance, merge_runs
 from turnwise.service.client import Goal, ProblemError, RankAnswer, Ranked, Selected, Session
-from turnwise.service.wire.fields import MAX_TOP_K
+from turnwise.service.wire.fields import MAX_TOP_K, RESPONDER, USER
 
-USER = "user"
-BOT = "bot"
 HELP = """\
 Write the user's turn. Then choose the bot's reply: type the number of a
 candidate, press Enter for the best one, or write a reply of your own.
@@ -65,7 +63,7 @@ class Chat:
         answer = self._session.turn(
             USER, text, pool=self._pool, top_k=self._top_k, respond=not self._goal
         )
-        self.speaker = BOT
+        self.speaker = RESPONDER
         for warning in answer.warnings:
             self._note(warning)
         if self._goal:
@@ -78,8 +76,8 @@ class Chat:
             if (choice := self._find_choice(line or "1")) is None:
                 return
             line = choice.text
-            self._note(f"{BOT}: {line}")
-        self._session.turn(BOT, line)
+            self._note(f"{RESPONDER}: {line}")
+        self._session.turn(RESPONDER, line)
         self.speaker = USER
         self._choices = []
 
@@ -111,14 +109,14 @@ class Chat:
     def _set_goal(self, text: str) -> None:
         self._goal = text
         self._note(f"goal: the user says: {text}" if text else "no goal")
-        if self.speaker == BOT:
+        if self.speaker == RESPONDER:
             self._rank()
 
     def _undo(self, _: str) -> None:
         removed = self._session.undo().removed
         self._note(f"undone: {removed.speaker}: {removed.text}")
-        self.speaker = USER if removed.speaker == USER else BOT
-        if self.speaker == BOT:
+        self.speaker = USER if removed.speaker == USER else RESPONDER
+        if self.speaker == RESPONDER:
             self._rank()
 
     def _explain(self, number: str) -> None:

@@ -28,14 +28,12 @@ from turnwise.service.sessions.responder import choose_responder, name_speaker
 from turnwise.service.sessions.store import SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn, join_turns
 from turnwise.service.sessions.update import NewVectors, Update
-from turnwise.service.wire.fields import RESPONDER, Aggregated, OptionalContext
+from turnwise.service.wire.fields import RESPONDER, USER, Aggregated, OptionalContext
 from turnwise.service.wire.filters import Where
 
 _TEXTS_OF_A_TURN = 8
 """Most texts that are encoded with the priority of a turn. A longer context that must be encoded
 again waits behind turns, as a list of texts does."""
-_ASKER = "user"
-"""The speaker of a text without a session: any but the responder."""
 _ROWS_AT_ONCE = 8
 """Most rows that are computed on the event loop: a thread would take longer to start."""
 
@@ -175,7 +173,7 @@ class Contexts:
         """Return the context of one utterance by another speaker than the responder."""
         inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
         second = await self._encoder.encode(inputs, timeout=self._timeout)
-        utterances = [Utterance(_ASKER, text)]
+        utterances = [Utterance(USER, text)]
         said = self._encoder.as_examples(second)[0]
         return EncodedContext(utterances, RESPONDER, None, self._none, second, said)
 

@@ -31,12 +31,9 @@ from turnwise.service.wire.chat import (
     ChunkChoice,
     JsonObject,
 )
-from turnwise.service.wire.fields import MAX_MESSAGE_CHARS, RESPONDER
+from turnwise.service.wire.fields import MAX_MESSAGE_CHARS, RESPONDER, USER
 from turnwise.service.wire.filters import join_filters
 from turnwise.service.wire.sessions import TurnAnswer, TurnRequest
-
-USER = "user"
-"""The speaker of messages of the user."""
 
 _Given = TypeVar("_Given")
 

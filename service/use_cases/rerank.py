@@ -7,12 +7,9 @@ from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.logs import request_id
 from turnwise.service.selection.reranking import Reranking
 from turnwise.service.use_cases.rank import Ranking
-from turnwise.service.wire.fields import GivenTurn
+from turnwise.service.wire.fields import USER, GivenTurn
 from turnwise.service.wire.ranking import Ranked, RankRequest
 from turnwise.service.wire.reranking import Document, Relevance, RerankAnswer, RerankRequest
-
-_ASKS = "user"
-"""The speaker of a query: any but the responder."""
 
 
 class DocumentRanking:
@@ -40,7 +37,7 @@ class DocumentRanking:
             raise InvalidRequest.field(
                 f"the cross-encoder takes at most {write_count(limit, 'document')}", "documents"
             )
-        query = GivenTurn.model_construct(speaker=_ASKS, text=request.query[:max_chars])
+        query = GivenTurn.model_construct(speaker=USER, text=request.query[:max_chars])
         ranked = await self._ranking.rank(
             namespace,
             RankRequest.model_construct(

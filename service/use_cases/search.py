@@ -10,6 +10,7 @@ from turnwise.service.selection.pipeline import Pipeline, as_selected
 from turnwise.service.selection.repeats import NO_REPEATS
 from turnwise.service.selection.request import Options, SelectionRequest
 from turnwise.service.use_cases.pools import Pools
+from turnwise.service.wire.fields import USER
 from turnwise.service.wire.pools import SearchAnswer, SearchRequest
 
 
@@ -35,7 +36,7 @@ class Search:
         options = Options(Aggregation(), where, repeat=True, wordings="all", slots=request.slots)
         view = await self._pools.view(namespace, pool)
         if view.encoder_name == "pairwise":
-            context = self._contexts.without_vectors([Utterance("user", request.text)])
+            context = self._contexts.without_vectors([Utterance(USER, request.text)])
         else:
             context = await self._contexts.encode_one(request.text)
         timings = Timings(self._metrics, "encode", "retrieve", "rerank")

@@ -32,6 +32,8 @@ MAX_SESSION_ID_BYTES = 256
 RESPONDER = "bot"
 """The default responder of a session, and of a context that a request gives; see
 `sessions/responder.py` for its other name."""
+USER = "user"
+"""The speaker of a text that comes without one: anybody but the responder."""
 
 
 def _number(value: object) -> object:

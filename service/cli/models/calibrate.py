@@ -25,7 +25,6 @@ PRIOR_WEIGHT = (4.0, 1.0)
 deviations of 0.5 and 1. Forty answers that agree with each other outweigh it."""
 _COPIES = 10
 """Candidates among which the one with a reply's own text is looked for."""
-_OTHER = "user"
 
 
 class _Reply(NamedTuple):
@@ -148,12 +147,12 @@ def find_replies(
     from pydantic import ValidationError
 
     from turnwise.service.client import GivenTurn
-    from turnwise.service.wire.fields import RESPONDER
+    from turnwise.service.wire.fields import RESPONDER, USER
 
     def name(speaker: str) -> str:
         if speaker == responder:
             return RESPONDER
-        return _OTHER if speaker == RESPONDER else speaker
+        return USER if speaker == RESPONDER else speaker
 
     replies: list[_Reply] = []
     for number, dialogue in enumerate(dialogues):

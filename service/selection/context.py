@@ -134,7 +134,7 @@ class Contexts:
             turns = [Turn(name_speaker(each.speaker, responder), each.text, 0.0) for each in given]
             return Context(join_turns(turns), responder, self._none, self._none, turns)
         key = SessionKey(namespace, request.session_id)
-        session = await self._sessions.found(key, encoded=True)
+        session = await self._sessions.find(key, encoded=True)
         return Context(
             join_turns(session.turns),
             session.responder,

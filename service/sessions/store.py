@@ -274,16 +274,16 @@ class SessionStore:
             _log.warning("Redis lost a part of a session")
         return self._session(found), answered
 
-    async def found(self, session: SessionKey, *, encoded: bool = False) -> Session:
+    async def find(self, session: SessionKey, *, encoded: bool = False) -> Session:
         """Read a session that must exist; arguments as in `read`.
 
         Raises:
             SessionNotFound: There is no such session.
         """
-        found, _ = await self.read(session, encoded=encoded)
-        if found is None:
+        existing, _ = await self.read(session, encoded=encoded)
+        if existing is None:
             raise session_not_found(session)
-        return found
+        return existing
 
     async def commit(self, session: SessionKey, base: Session | None, change: Change) -> int | None:
         """Apply a change unless another one came since `base`.

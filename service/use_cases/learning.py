@@ -140,7 +140,7 @@ class Learning:
             return False
 
     async def _learn(self, key: SessionKey, turn: int, pool: str, candidate: str) -> bool:
-        session = await self._sessions.found(key)
+        session = await self._sessions.find(key)
         utterance = join_turns(session.turns[:turn])[-1]
         view = await self._pools.view(key.namespace, pool)
         if utterance.speaker == session.responder or view.encoder_name == "pairwise":

@@ -123,7 +123,7 @@ class Sessions:
             SessionNotFound: There is no such session.
         """
         key = SessionKey(namespace, session_id)
-        session = await self._store.found(key)
+        session = await self._store.find(key)
         return _transcript(session_id, session, await self._feedback.read(key))
 
     async def add_feedback(
@@ -180,7 +180,7 @@ class Sessions:
         return await self._writers.change(session, partial(self._undo, session))
 
     async def _undo(self, session: SessionKey) -> Undone | None:
-        base = await self._store.found(session)
+        base = await self._store.find(session)
         if not base.turns:
             raise Conflict(f"session '{session.id}' has no turn to undo")
         update = Update(base, base.turns[:-1], base.responder)
@@ -269,7 +269,7 @@ class Sessions:
             what = f"pool '{query.pool}' uses the pairwise model, which has no score matrix"
             raise InvalidRequest.field(what, "pool")
         vectors = await view.vectors(query.ids)
-        base = await self._store.found(SessionKey(namespace, session_id), encoded=True)
+        base = await self._store.find(SessionKey(namespace, session_id), encoded=True)
         update = Update(base, base.turns, base.responder)
         new = await self._contexts.encode_update(update)
         context = await self._contexts.complete(update, new, pairs=True)

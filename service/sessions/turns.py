@@ -63,7 +63,7 @@ def last_turns(turns: Sequence[Turn]) -> list[int]:
     return [max(indexes) + 1 for _, indexes in runs]
 
 
-def unchanged(before: Sequence[Utterance], after: Sequence[Utterance]) -> int:
+def count_unchanged(before: Sequence[Utterance], after: Sequence[Utterance]) -> int:
     """Return how many leading utterances are equal, so that their vectors are still valid."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
     return sum(1 for _ in same)

@@ -13,7 +13,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
 from turnwise.models.scores import KeptRows
 from turnwise.service.sessions.store import Answered, Change, Offer, Session
-from turnwise.service.sessions.turns import Turn, join_turns, unchanged
+from turnwise.service.sessions.turns import Turn, count_unchanged, join_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Update:
         """How many leading utterances have vectors that are still valid, if they have any."""
         if self._has_another_responder:
             return 0
-        return unchanged(self._utterances_before, self.utterances)
+        return count_unchanged(self._utterances_before, self.utterances)
 
     @property
     def _has_another_responder(self) -> bool:

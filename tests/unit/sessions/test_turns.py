@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwise.models.data import Utterance
-from turnwise.service.sessions.turns import Turn, join_turns, last_turns, unchanged
+from turnwise.service.sessions.turns import Turn, count_unchanged, join_turns, last_turns
 
 turn_lists = st.lists(
     st.builds(Turn, st.sampled_from("ab"), st.sampled_from(["x", "y"]), st.just(0.0)), max_size=8
@@ -40,6 +40,6 @@ def test_unchanged_utterances_are_the_longest_common_beginning(
 ) -> None:
     old = join_turns(before)
     new = join_turns(after)
-    same = unchanged(old, new)
+    same = count_unchanged(old, new)
     assert old[:same] == new[:same]
     assert same in {len(old), len(new)} or old[same] != new[same]

@@ -22,8 +22,12 @@ from turnwise.service.errors import (
     InvalidRequest,
     NotFound,
     Overloaded,
+    PoolNotFound,
+    PoolNotReady,
     RequestRateExceeded,
     ServiceError,
+    StateUnavailable,
+    StoreUnavailable,
     Unauthenticated,
     UnsupportedMedia,
 )
@@ -67,6 +71,8 @@ SERVER_TIMING = {
 }
 ENCODING = (EncoderFailed, EncoderUnavailable, Overloaded, DeadlineExceeded, Draining)
 """The errors of every route that encodes."""
+POOL = (PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable)
+"""The errors of every route that reads a pool."""
 
 _KEYED: tuple[type[ServiceError], ...] = (
     Unauthenticated,

@@ -11,17 +11,14 @@ from starlette.responses import Response, StreamingResponse
 
 from turnwise.service.api.access.dependencies import Chatting, LookingAtPools, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING, failures
+from turnwise.service.api.http.docs import ENCODING, POOL, failures
 from turnwise.service.api.http.headers import UNCACHED
 from turnwise.service.api.http.problems import problem
 from turnwise.service.errors import (
     FallbackUnavailable,
-    PoolNotFound,
-    PoolNotReady,
     ServiceError,
     SessionFull,
     StateUnavailable,
-    StoreUnavailable,
     TurnConflict,
 )
 from turnwise.service.wire.chat import ChatAnswer, ChatChunk, ChatModelList, ChatRequest, JsonObject
@@ -68,17 +65,7 @@ _log = logging.getLogger("turnwise.chat")
     response_model=ChatAnswer,
     responses={
         200: _ANSWERS,
-        **failures(
-            PoolNotFound,
-            TurnConflict,
-            SessionFull,
-            PoolNotReady,
-            StateUnavailable,
-            StoreUnavailable,
-            FallbackUnavailable,
-            *ENCODING,
-            body=True,
-        ),
+        **failures(*POOL, TurnConflict, SessionFull, FallbackUnavailable, *ENCODING, body=True),
     },
 )
 async def complete_chat(

@@ -15,7 +15,7 @@ from turnwise.service.api.access.dependencies import (
     Uploading,
 )
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING, failures
+from turnwise.service.api.http.docs import ENCODING, POOL, failures
 from turnwise.service.api.http.headers import UNCACHED
 from turnwise.service.api.http.uploads import progress_lines, read_upload
 from turnwise.service.errors import (
@@ -126,7 +126,7 @@ async def put_pool(
     operation_id="get_pool",
     summary="Get a pool",
     response_model=PoolInfo,
-    responses=failures(PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable),
+    responses=failures(*POOL),
 )
 async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolName) -> Response:
     """Returns its version, size and index, and whether it is ready on this replica."""
@@ -189,9 +189,7 @@ async def delete_alias(services: ServicesDep, namespace: EditingPools, name: Poo
     operation_id="list_candidates",
     summary="List candidates",
     response_model=CandidatePage,
-    responses=failures(
-        PoolNotFound, Overloaded, PoolNotReady, StateUnavailable, StoreUnavailable, DeadlineExceeded
-    ),
+    responses=failures(*POOL, Overloaded, DeadlineExceeded),
 )
 async def list_candidates(
     services: ServicesDep,
@@ -219,15 +217,12 @@ async def list_candidates(
     responses={
         200: _PROGRESS,
         **failures(
-            PoolNotFound,
+            *POOL,
             CandidateNotFound,
             PoolFull,
             NamespaceFull,
             TooManyUploads,
             Overloaded,
-            PoolNotReady,
-            StateUnavailable,
-            StoreUnavailable,
             EncoderFailed,
             Draining,
             NotEnoughMemory,
@@ -271,9 +266,7 @@ async def put_candidates(
     operation_id="delete_candidates",
     summary="Delete many candidates",
     response_model=Removed,
-    responses=failures(
-        PoolNotFound, Overloaded, PoolNotReady, StateUnavailable, StoreUnavailable, body=True
-    ),
+    responses=failures(*POOL, Overloaded, body=True),
 )
 async def delete_candidates(
     services: ServicesDep,
@@ -290,9 +283,7 @@ async def delete_candidates(
     operation_id="list_learned",
     summary="List learned examples",
     response_model=LearnedList,
-    responses=failures(
-        PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable
-    ),
+    responses=failures(*POOL, CandidateNotFound),
 )
 async def list_learned(
     services: ServicesDep,
@@ -309,14 +300,7 @@ async def list_learned(
     operation_id="delete_learned",
     summary="Remove learned examples of a candidate",
     response_model=Unlearned,
-    responses=failures(
-        PoolNotFound,
-        CandidateNotFound,
-        Overloaded,
-        PoolNotReady,
-        StateUnavailable,
-        StoreUnavailable,
-    ),
+    responses=failures(*POOL, CandidateNotFound, Overloaded),
 )
 async def delete_learned(
     request: Request,
@@ -335,9 +319,7 @@ async def delete_learned(
     operation_id="get_candidate",
     summary="Get a candidate",
     response_model=PoolCandidate,
-    responses=failures(
-        PoolNotFound, CandidateNotFound, PoolNotReady, StateUnavailable, StoreUnavailable
-    ),
+    responses=failures(*POOL, CandidateNotFound),
 )
 async def get_candidate(
     services: ServicesDep, namespace: LookingAtPools, name: PoolName, candidate_id: CandidatePath
@@ -352,13 +334,10 @@ async def get_candidate(
     summary="Change a candidate",
     response_model=Edited,
     responses=failures(
-        PoolNotFound,
+        *POOL,
         CandidateNotFound,
         NamespaceFull,
         Overloaded,
-        PoolNotReady,
-        StateUnavailable,
-        StoreUnavailable,
         EncoderFailed,
         Draining,
         NotEnoughMemory,
@@ -383,14 +362,7 @@ async def change_candidate(
     operation_id="delete_candidate",
     summary="Delete a candidate",
     response_model=Edited,
-    responses=failures(
-        PoolNotFound,
-        CandidateNotFound,
-        Overloaded,
-        PoolNotReady,
-        StateUnavailable,
-        StoreUnavailable,
-    ),
+    responses=failures(*POOL, CandidateNotFound, Overloaded),
 )
 async def delete_candidate(
     services: ServicesDep,
@@ -407,9 +379,7 @@ async def delete_candidate(
     operation_id="search_pool",
     summary="Find replies to one utterance",
     response_model=SearchAnswer,
-    responses=failures(
-        PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable, *ENCODING, body=True
-    ),
+    responses=failures(*POOL, *ENCODING, body=True),
 )
 async def search_pool(
     services: ServicesDep,

@@ -8,15 +8,11 @@ from starlette.responses import Response
 
 from turnwise.service.api.access.dependencies import EncodingLists, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
+from turnwise.service.api.http.docs import ENCODING, POOL, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
 from turnwise.service.errors import (
     Conflict,
-    PoolNotFound,
-    PoolNotReady,
     SessionNotFound,
-    StateUnavailable,
-    StoreUnavailable,
 )
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.ranking import RankAnswer, RankRequest
@@ -53,16 +49,7 @@ _EXAMPLES = {
     response_model=RankAnswer,
     responses={
         200: {"headers": SERVER_TIMING},
-        **failures(
-            SessionNotFound,
-            Conflict,
-            PoolNotFound,
-            PoolNotReady,
-            StateUnavailable,
-            StoreUnavailable,
-            *ENCODING,
-            body=True,
-        ),
+        **failures(*POOL, SessionNotFound, Conflict, *ENCODING, body=True),
     },
 )
 async def rank(

@@ -15,7 +15,7 @@ from turnwise.service.api.access.dependencies import (
 )
 from turnwise.service.api.access.keys import authorize
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
+from turnwise.service.api.http.docs import ENCODING, POOL, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
 from turnwise.service.errors import (
     CandidateNotFound,
@@ -24,7 +24,6 @@ from turnwise.service.errors import (
     FeedbackFull,
     IdempotencyMismatch,
     Overloaded,
-    PoolNotFound,
     PoolNotReady,
     SessionFull,
     SessionNotFound,
@@ -87,14 +86,11 @@ _SAID = {
     responses={
         200: {"headers": SERVER_TIMING},
         **failures(
+            *POOL,
             IdempotencyMismatch,
-            PoolNotFound,
             CandidateNotFound,
             TurnConflict,
             SessionFull,
-            PoolNotReady,
-            StateUnavailable,
-            StoreUnavailable,
             *ENCODING,
             body=True,
         ),
@@ -215,15 +211,7 @@ async def post_feedback(
     operation_id="get_scores",
     summary="Read the score matrix",
     response_model=ScoreMatrix,
-    responses=failures(
-        SessionNotFound,
-        PoolNotFound,
-        CandidateNotFound,
-        PoolNotReady,
-        StateUnavailable,
-        StoreUnavailable,
-        *ENCODING,
-    ),
+    responses=failures(*POOL, SessionNotFound, CandidateNotFound, *ENCODING),
 )
 async def get_scores(
     services: ServicesDep,

@@ -34,14 +34,18 @@ class JsonRoute(APIRoute):
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the escaped path, and decode the names in it.
+        """Match a path whose names are still escaped, and then decode the names.
 
-        In `scope["path"]`, which is decoded, a slash in a name would separate two segments.
+        In `scope["path"]` the names are decoded, so that an escaped slash looks like the end of a
+        segment.
         """
         raw_path = scope.get("raw_path") or b""
         if b"%" not in raw_path:
             return super().matches(scope)
-        match, child_scope = super().matches({**scope, "path": _normalise(raw_path)})
+        segments = raw_path.decode("ascii").split("/")
+        # Clients differ in what they escape: `/%70ools` is `/pools`.
+        path = "/".join(quote(unquote(segment), safe="") for segment in segments)
+        match, child_scope = super().matches({**scope, "path": path})
         escaped = child_scope.get("path_params", {})
         child_scope["path_params"] = {name: unquote(value) for name, value in escaped.items()}
         return match, child_scope
@@ -79,12 +83,6 @@ class JsonRoute(APIRoute):
     def _access(self) -> Access:
         calls = (dependency.call for dependency in self.dependant.dependencies)
         return next(call for call in calls if isinstance(call, Access))
-
-
-def _normalise(raw_path: bytes) -> str:
-    """Return a path in which only the characters that need it are escaped."""
-    segments = raw_path.decode("ascii").split("/")
-    return "/".join(quote(unquote(segment), safe="") for segment in segments)
 
 
 class _StrictRequest(Request):

@@ -64,7 +64,8 @@ class Exchange:
         )
         self._has_body = True
         self._is_chunked = False
-        self._left: int | None = None
+        self._unsent: int | None = None
+        """Bytes of the answer that are still to come; None without a `Content-Length`."""
 
     @property
     def buffered(self) -> int:
@@ -129,11 +130,11 @@ class Exchange:
             names.add(name.lower())
             lines.append(b"%s: %s\r\n" % (name, value))
             if name.lower() == b"content-length":
-                self._left = int(value)
+                self._unsent = int(value)
             if (name.lower(), value.lower()) == (b"connection", b"close"):
                 self.keep_alive = False
         self._has_body = self.scope["method"] != "HEAD" and status not in {204, 304}
-        if self._has_body and self._left is None:
+        if self._has_body and self._unsent is None:
             self._is_chunked = self.scope["http_version"] == "1.1"
             lines.append(b"transfer-encoding: chunked\r\n" if self._is_chunked else b"")
         if not self.keep_alive and b"connection" not in names:
@@ -146,13 +147,13 @@ class Exchange:
             self._transport.write(b"%x\r\n%s\r\n" % (len(part), part))
         elif self._has_body and part:
             self._transport.write(part)
-        if self._left is not None:
-            self._left -= len(part)
+        if self._unsent is not None:
+            self._unsent -= len(part)
         if more:
             return
         if self._has_body and self._is_chunked:
             self._transport.write(b"0\r\n\r\n")
-        if self._has_body and self._left:
+        if self._has_body and self._unsent:
             self.keep_alive = False  # the client would take the next answer for the rest of this
         self.is_complete = True
         self._changed.set()

@@ -56,7 +56,7 @@ _REJECTED: dict[int, Rejected] = {
     HostNotAllowed.status: "host_not_allowed",
 }
 _PORT = re.compile(r":\d*$")
-_MOST_NAME = 253
+_LONGEST_NAME = 253
 _SANE_ID = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 
 _DISCONNECT: Message = {"type": "http.disconnect"}
@@ -73,8 +73,10 @@ class _HttpMiddleware(ABC):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one scope of ASGI."""
-        http = scope["type"] == "http"
-        await (self._answer if http else self.app)(scope, receive, send)
+        if scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
 
     @abstractmethod
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None: ...
@@ -216,7 +218,7 @@ def _is_address(name: str) -> bool:
 
 def _host_error(host: str) -> HostNotAllowed:
     error = FieldError(("header", "host"), "should be localhost, an IP address, or an allowed name")
-    shown = host[:_MOST_NAME]
+    shown = host[:_LONGEST_NAME]
     return HostNotAllowed(
         f"the service does not answer to '{shown}'; TURNWISE_ALLOWED_HOSTS lists allowed names",
         [error],
@@ -236,8 +238,8 @@ class BodyLimit(_HttpMiddleware):
         whole = False
         begin: float | None = None  # set when the first part is read
         too_large = BodyTooLarge(f"the body has more than the limit of {most} bytes")
-        encoded = _find_encoding_error(scope)
-        oversized = _declared_length(scope) > most
+        encoding_error = _find_encoding_error(scope)
+        is_declared_too_large = _declared_length(scope) > most
 
         async def read() -> Message:
             nonlocal begin, seen, whole
@@ -254,19 +256,19 @@ class BodyLimit(_HttpMiddleware):
                 raise too_large
             return message
 
-        async def counted() -> Message:
+        async def receive_checked() -> Message:
             # Errors are raised here rather than at once, so that the route checks the key first.
-            if oversized:
+            if is_declared_too_large:
                 raise too_large
             message = await read()
+            if encoding_error is None:
+                return message
             # A client whose connection is closed with its body unread may lose the answer.
-            while encoded and not whole and seen <= self._limits.max_body_bytes:
+            while not whole and seen <= self._limits.max_body_bytes:
                 await read()
-            if encoded:
-                raise encoded
-            return message
+            raise encoding_error
 
-        await self.app(scope, counted, send)
+        await self.app(scope, receive_checked, send)
 
     def _body_limit(self, scope: Scope) -> int:
         # Match the whole path: a session may be named `candidates`, and its bodies are not uploads.

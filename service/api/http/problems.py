@@ -98,7 +98,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def validation_error(request: Request, error: RequestValidationError) -> Response:
-        found: ServiceError = invalid(error.errors(), error.body)
+        found: ServiceError = join_errors(error.errors(), error.body)
         if isinstance(error.body, bytes):  # FastAPI decodes only JSON content types
             found = UnsupportedMedia("send JSON, as Content-Type: application/json")
         return problem_response(found, path=request.scope["path"])
@@ -130,7 +130,7 @@ def locate_error(error: ServiceError, part: str) -> ServiceError:
     return error.within(part) if isinstance(error, InvalidRequest) else error
 
 
-def invalid(
+def join_errors(
     errors: Sequence[Mapping[str, Any]], body: object, place: Loc | None = None
 ) -> InvalidRequest:
     """Return pydantic's errors as one, with the paths of the client's fields and without values.

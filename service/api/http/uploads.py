@@ -18,7 +18,7 @@ from turnwise.models.text_files import COMPRESSED, CORRUPT
 from turnwise.models.texts import write_count
 from turnwise.service.api.access.audit import CLIENT_LEFT
 from turnwise.service.api.http.bodies import parse_json
-from turnwise.service.api.http.problems import invalid, locate_error, problem
+from turnwise.service.api.http.problems import join_errors, locate_error, problem
 from turnwise.service.candidate_files import CandidateReader, Columns, split_names
 from turnwise.service.errors import (
     BodyTooLarge,
@@ -167,7 +167,7 @@ class _Upload:
         try:
             uploaded = UploadedCandidate.model_validate(item)
         except ValidationError as error:
-            self._fail(*invalid(error.errors(include_input=False), item, loc).errors)
+            self._fail(*join_errors(error.errors(include_input=False), item, loc).errors)
             return
         for field, message in find_excesses(uploaded):
             self._fail(FieldError((*loc, field), message))

@@ -21,7 +21,7 @@ class Admission:
         self._requests = Counter[str]()
         self._uploads = Counter[str]()
 
-    def request(self, namespace: str) -> None:
+    def count_request(self, namespace: str) -> None:
         """Count a request.
 
         Raises:
@@ -40,7 +40,7 @@ class Admission:
         self._requests[namespace] += 1
 
     @contextmanager
-    def upload(self, namespace: str) -> Iterator[None]:
+    def count_upload(self, namespace: str) -> Iterator[None]:
         """Count an upload while it runs.
 
         Raises:

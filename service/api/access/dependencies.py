@@ -78,7 +78,7 @@ class Access(HTTPBearer):
         authorize(caller, self._scopes, request.state.namespace)
         namespace.set(request.state.namespace)
         reads_learned.set(not caller.scopes.isdisjoint({"pools", "admin"}))
-        services.admission.request(request.state.namespace)
+        services.admission.count_request(request.state.namespace)
         if self._encodes is not None:
             services.queues[0].check(self._encodes)
         if self._encodes is None or not self._limited:
@@ -112,7 +112,7 @@ Administering = Annotated[str, Depends(Access("admin"))]
 
 async def _one_upload(services: ServicesDep, acting: EditingPools) -> AsyncIterator[None]:
     """Count an upload until its answer is sent."""
-    with services.admission.upload(acting):
+    with services.admission.count_upload(acting):
         yield
 
 

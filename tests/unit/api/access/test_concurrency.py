@@ -3,8 +3,10 @@ import asyncio
 import httpx
 import pytest
 
+from tests.support.waiting import PATIENCE, until
 from tests.unit.api.access.test_access import holder, post_turn
 from tests.unit.api.conftest import Connect, Parts, api_key
+from turnwise.service.api.access import concurrency as concurrency_module
 from turnwise.service.api.access.concurrency import SHARE, ConcurrencyLimit
 from turnwise.service.errors import Overloaded
 from turnwise.service.observe.metrics import Metrics
@@ -72,19 +74,23 @@ async def test_a_request_that_waited_for_too_long_is_refused() -> None:
     (await concurrency.enter("a")).free()
 
 
-async def test_a_request_that_would_wait_for_too_long_is_refused_at_once() -> None:
-    concurrency = limit_to(1, 1, wait_seconds=0.2)
+async def test_a_request_that_would_wait_for_too_long_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(concurrency_module, "monotonic", lambda: now)
+    concurrency = limit_to(1, 1, wait_seconds=PATIENCE)
     place = await concurrency.enter("a")
     first = asyncio.create_task(concurrency.enter("a"))
-    await asyncio.sleep(0.15)
+    await let_others_run()
+    now = 0.75 * PATIENCE
     place.free()
-    place = await first  # the pace is 0.15 s
+    place = await first  # the pace is now three quarters of the longest wait
     second = asyncio.create_task(concurrency.enter("a"))
     await let_others_run()
-    begin = asyncio.get_running_loop().time()
     with pytest.raises(Overloaded):
         await concurrency.enter("a")
-    assert asyncio.get_running_loop().time() - begin < 0.1
+    assert not second.done()  # it would be the first to have waited for too long
     place.free()
     (await second).free()
 
@@ -116,8 +122,10 @@ async def test_other_namespaces_are_answered_while_one_fills_its_share(
     client_of: Connect, parts: Parts
 ) -> None:
     done = asyncio.Event()
+    in_progress: list[object] = []
 
-    async def wait(*_: object) -> None:
+    async def wait(*turn: object) -> None:
+        in_progress.append(turn)
         await done.wait()
         raise Overloaded("at last")
 
@@ -125,7 +133,7 @@ async def test_other_namespaces_are_answered_while_one_fills_its_share(
     async with client_of(api_keys=keys) as client:
         parts.__dict__["turn"] = wait
         posts = [asyncio.create_task(post_turn(client, holder("one"))) for _ in range(SHARE)]
-        await asyncio.sleep(0.05)
+        await until(lambda: len(in_progress) == SHARE)
         del parts.__dict__["turn"]
         assert (await post_turn(client, holder("two"))).status_code == 200
         done.set()

@@ -131,11 +131,13 @@ async def test_a_request_that_takes_too_long_as_a_whole_is_dropped(
 
 
 async def test_the_time_of_a_body_is_that_of_reading_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.4)
+    loop = asyncio.get_running_loop()
+    clock = loop.time
     got: list[Message] = []
 
     async def late(_: Scope, receive: Receive, __: Send) -> None:
-        await asyncio.sleep(0.5)  # as where a pool is read first
+        spent = 2 * middleware.BODY_SECONDS  # as where a pool is read first
+        monkeypatch.setattr(loop, "time", lambda: clock() + spent)
         got.append(await receive())
 
     async def receive() -> Message:

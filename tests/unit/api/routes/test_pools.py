@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.waiting import PATIENCE
 from tests.unit.api.conftest import Connect, Limit, Parts, connect, make_app, request_scope
 from turnwise.service.api.http import uploads
 from turnwise.service.api.http.uploads import EncodingProgress
@@ -277,7 +278,7 @@ async def test_client_that_leaves_cancels_the_upload_which_has_not_succeeded(
             progress(1, 2)
         began.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             ended.set()
 
@@ -297,7 +298,7 @@ async def test_client_that_leaves_cancels_the_upload_which_has_not_succeeded(
     scope = request_scope(
         "PUT", "/pools/p/candidates", content_type="application/x-ndjson", accept=accept
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await app(scope, receive, send)
         await ended.wait()
     audited = [vars(record) for record in caplog.records if record.name == "turnwise.audit"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 PATIENCE = 60.0
 """Seconds."""
@@ -25,8 +25,13 @@ def in_event_loop() -> bool:
     return True
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that this event loop brings about."""
+async def until(holds: Callable[[], bool | Awaitable[object]]) -> None:
+    """Wait until something holds that this event loop brings about, or finds out."""
     async with asyncio.timeout(PATIENCE):
-        while not holds():
+        while True:
+            found = holds()
+            if isinstance(found, Awaitable):
+                found = await found
+            if found:
+                return
             await asyncio.sleep(0.001)

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from tests.support.redis_server import RedisServer
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.roles import EncoderKind
@@ -164,14 +164,18 @@ def test_it_ends_soon_after_it_stopped_if_the_collector_of_traces_never_answers(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as collector:
         endpoint = f"http://127.0.0.1:{collector.getsockname()[1]}"
-        process = start(TURNWISE_TRACING="true", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
+        process = start(
+            TURNWISE_TRACING="true",
+            OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
+            OTEL_EXPORTER_OTLP_TIMEOUT=str(2 * PATIENCE),
+        )
         url = process.until("^ready on")["url"]
         assert httpx.get(f"{url}/livez").is_success
         process.popen.terminate()
         process.until("^stopped")
         stopped = monotonic()
         assert process.ended() == 0
-        assert monotonic() < stopped + 2.0
+        assert monotonic() < stopped + PATIENCE
 
 
 def test_a_redis_that_rejects_writes_does_not_make_the_end_an_error(

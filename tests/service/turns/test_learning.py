@@ -110,13 +110,13 @@ def test_feedback_is_kept_where_its_candidate_is_gone(live: Live) -> None:
     assert len(live.get("/sessions/s")["feedback"]) == 1
 
 
-def test_other_replicas_learn_within_two_seconds(launch: Launch) -> None:
+def test_other_replicas_learn_as_well(launch: Launch) -> None:
     live = launch()
     other = launch()
     live.fill()
     other.get("/pools/default")
     choose(live, learn=True)
-    eventually(lambda: learned(other) == [("r4", ASKED)], seconds=20)
+    eventually(lambda: learned(other) == [("r4", ASKED)])
 
 
 def test_a_candidate_forgets_the_oldest_that_it_learned(live: Live) -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Role, RoleText
@@ -165,6 +165,7 @@ async def start(
 ) -> AsyncIterator[StartReplica]:
     """Starts replicas, which see changes in Redis soon, and stop after the test."""
     monkeypatch.setattr(following, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(following, "FIRST_READ_SECONDS", PATIENCE)  # a busy machine is slow
     replicas = count()
     async with AsyncExitStack() as stack:
 

@@ -1,6 +1,5 @@
 """Examples of candidates, over a real Redis: their vectors are kept, and found."""
 
-import asyncio
 import json
 import zlib
 
@@ -8,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.support.redis_keys import pool_key
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import until
 from tests.unit.pools.conftest import Replica, StartReplica, with_pool
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.service.pools import Candidate, PoolKey
@@ -119,9 +118,11 @@ async def test_a_fold_keeps_the_vectors_of_examples(
     one = await with_pool(start, HOURS)
     await one.upsert(BYE)
     await one.upsert(PAY)
-    async with asyncio.timeout(PATIENCE):
-        while await redis.llen(pool_key("n", "p", "log")) > 1:
-            await asyncio.sleep(0.01)
+
+    async def is_folded() -> bool:
+        return await redis.llen(pool_key("n", "p", "log")) == 1
+
+    await until(is_folded)
     two = await start(ready=True)
     assert two.encoder.utterances == []
     assert await find(two, "Opening times?") == await find(one, "Opening times?")

@@ -415,6 +415,7 @@ async def test_a_pool_that_is_being_encoded_is_not_half_there(
     two = await start(fingerprint="other")
     await until(lambda: two.info().state == "encoding")
     assert not two.followed.ready
+    monkeypatch.setattr(following, "FIRST_READ_SECONDS", 0.0)
     with pytest.raises(PoolNotReady, match="encoded for this replica's model"):
         two.view()
     with pytest.raises(PoolNotReady):

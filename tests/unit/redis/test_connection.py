@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from tests.support.redis_server import RedisServer, free_port
+from tests.support.waiting import until
 from turnwise.service.api.services import once_a_second
 from turnwise.service.errors import StateUnavailable, Unavailable
 from turnwise.service.observe.descriptors import descriptors_left
@@ -86,7 +87,8 @@ async def test_a_connection_that_was_closed_while_idle_is_made_anew() -> None:
             async with connect(url, cluster=False, timeout=5.0) as client:
                 await asyncio.gather(*(client.ping() for _ in range(10)))
                 server.command("CLIENT", "KILL", "TYPE", "normal")  # as `timeout` does, or a proxy
-                await asyncio.sleep(0.05)
+                await until(lambda: server.command("INFO", "clients")["connected_clients"] == 1)
+                await asyncio.sleep(0)
                 assert all(await asyncio.gather(*(client.ping() for _ in range(10))))
     finally:
         server.remove()
@@ -237,9 +239,11 @@ async def test_a_server_that_loads_its_data_is_unavailable(redis_server: RedisSe
     redis_server.command("CONFIG", "SET", "key-load-delay", "1000")  # microseconds a key
     async with connect(redis_server.url, cluster=False, timeout=30.0) as client:
         reload = asyncio.create_task(client.execute_command("DEBUG", "RELOAD"))  # type: ignore[no-untyped-call]
-        async with asyncio.timeout(30):
-            while not (await client.info("persistence"))["loading"]:
-                await asyncio.sleep(0.01)
+
+        async def loads() -> object:
+            return (await client.info("persistence"))["loading"]
+
+        await until(loads)
         await fails(client, "GET", "key")
         redis_server.kill()
         with pytest.raises(Exception, match="closed"):

@@ -53,9 +53,11 @@ async def expiring(redis: Redis) -> int:
 
 async def log_has(redis: Redis, entries: int) -> None:
     """Wait until the log has this number of entries."""
-    async with asyncio.timeout(30):
-        while await redis.llen(LOG) != entries:
-            await asyncio.sleep(0.01)
+
+    async def has() -> bool:
+        return await redis.llen(LOG) == entries
+
+    await until(has)
 
 
 @pytest.fixture
@@ -186,9 +188,11 @@ async def test_a_history_of_additions_is_folded(start: StartReplica, redis: Redi
     one = await with_pool(start)
     for number in range(6):  # the fewest that are folded, so that none comes after
         await one.upsert(f"Reply {number}.")
-    async with asyncio.timeout(20):
-        while await redis.hmget(META, "version", "base", "stored") != [b"6", b"5", b"6"]:
-            await asyncio.sleep(0.01)
+
+    async def is_folded() -> bool:
+        return await redis.hmget(META, "version", "base", "stored") == [b"6", b"5", b"6"]
+
+    await until(is_folded)
     assert await redis.llen(LOG) == 1
     assert len(await chunks_of(redis)) - await expiring(redis) == 1
 
@@ -280,7 +284,7 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     await redis.delete(FOLDING)
     workers = Workers(1, Metrics())
     folding = asyncio.create_task(upkeep.fold(one.followed.get(KEY), workers))
-    await until_locked(redis)
+    await until(lambda: redis.exists(FOLDING))
     read = partial(one.followed.records.read, PoolKey("n", "p"))
     log = await read(behind.position)
     assert log
@@ -293,12 +297,6 @@ async def test_a_replica_that_lags_by_less_than_the_tail_reads_only_what_is_new(
     log = await read(behind.position)
     assert log
     assert (log.has, log.entries) == (1, ())
-
-
-async def until_locked(redis: Redis) -> None:
-    async with asyncio.timeout(20):
-        while not await redis.exists(FOLDING):
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.usefixtures("early_folds")

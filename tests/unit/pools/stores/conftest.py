@@ -1,6 +1,5 @@
 """Pools in a candidate store, or in memory: what tests of both need."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, get_args
@@ -10,7 +9,6 @@ import pytest
 from qdrant_client import AsyncQdrantClient
 
 from tests.support.milvus import MilvusServer
-from tests.support.waiting import PATIENCE
 from tests.unit.pools.conftest import Replica, StartReplica
 from turnwise.models.arrays import Float32
 from turnwise.service.errors import StoreUnavailable
@@ -115,13 +113,6 @@ async def searched(
 async def contents(replica: Replica) -> dict[str, Candidate]:
     scanned = replica.view().scan()
     return {each.id: each async for batch in scanned for each in batch.candidates}
-
-
-async def seen(check: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until an engine shows what it has acknowledged."""
-    async with asyncio.timeout(PATIENCE):
-        while not await check():
-            await asyncio.sleep(0.02)
 
 
 def query_of(replica: Replica, seed: int = 0) -> Float32:

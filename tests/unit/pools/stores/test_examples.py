@@ -13,6 +13,7 @@ from qdrant_client import AsyncQdrantClient
 from qdrant_client import models as q
 
 from tests.support.milvus import MilvusServer
+from tests.support.waiting import until
 from tests.unit.pools.conftest import Replica, StartReplica
 from tests.unit.pools.stores.conftest import (
     Fill,
@@ -23,7 +24,6 @@ from tests.unit.pools.stores.conftest import (
     both,
     contents,
     every_store,
-    seen,
     store_of,
 )
 from turnwise.models.arrays import Float32
@@ -95,7 +95,7 @@ async def find_examples(replica: Replica, count: int) -> PoolView:
         view = await replica.pools.view("n", "p")
         return len(await view.search_examples(said, 100)) == count
 
-    await seen(are_found)
+    await until(are_found)
     return await replica.pools.view("n", "p")
 
 
@@ -270,7 +270,7 @@ async def test_an_interrupted_edit_changes_no_answer_and_is_completed_by_the_nex
     async def is_found() -> bool:
         return "Do you take coins?" in await matched(await replica.pools.view("n", "p"), said)
 
-    await seen(is_found)
+    await until(is_found)
     assert "How can I pay?" not in await stored_examples(replica)
 
 

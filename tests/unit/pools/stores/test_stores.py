@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode, format_trace_id
 from qdrant_client import AsyncQdrantClient
 
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import until
 from tests.unit.pools.conftest import StartReplica, patch_records, some
 from tests.unit.pools.stores.conftest import (
     Fill,
@@ -32,7 +32,6 @@ from tests.unit.pools.stores.conftest import (
     finds,
     query_of,
     searched,
-    seen,
     store_of,
 )
 from turnwise.service.cli.doctor.pools import examine_pools
@@ -96,7 +95,7 @@ async def test_search_returns_the_exact_scores_best_first(filled: Fill, engine: 
     replica = await filled(*texts)
     ids = [one.id for one in some(*texts)]
     query = query_of(replica)
-    await seen(lambda: finds(replica, query, 40))
+    await until(lambda: finds(replica, query, 40))
     view = await replica.pools.view("n", "p")
     vectors = (await view.vectors(ids)).astype(np.float64)
     scores = dict(zip(ids, vectors @ query.astype(np.float64), strict=True))
@@ -134,7 +133,7 @@ async def test_edits_count_what_they_change_and_every_replica_sees_them(
         await two.pools.remove("n", "p", "a")
     await until(lambda: two.info().version == 4)
     query = query_of(two)
-    await seen(lambda: finds(two, query, 1))
+    await until(lambda: finds(two, query, 1))
     assert await searched(two, query, 5) == [some("One.")[0].id]
     with pytest.raises(CandidateNotFound):
         await two.view().vectors(["a"])
@@ -155,7 +154,7 @@ async def test_all_candidates_are_replaced_in_one_version_while_other_replicas_g
     replica = await filled("One.", "Two.")
     other = await start_with()
     query = query_of(replica)
-    await seen(lambda: finds(other, query, 2))
+    await until(lambda: finds(other, query, 2))
     await write_snapshot(replica.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
     before = await contents(replica)
     await replica.upsert("Three.", Candidate(some("Two.")[0].id, "Changed."))
@@ -283,7 +282,7 @@ async def test_metadata_come_back_and_a_filter_finds_what_it_matches(filled: Fil
     candidates = [Candidate.of(f"Reply {n}.", str(n), each) for n, each in enumerate(METADATA)]
     await replica.upsert(*candidates)
     query = query_of(replica)
-    await seen(lambda: finds(replica, query, len(candidates)))
+    await until(lambda: finds(replica, query, len(candidates)))
     assert await contents(replica) == {one.id: one for one in candidates}
     for where in WHERES:
         checked = Filter.checked(where)
@@ -415,7 +414,7 @@ async def test_any_filter_finds_in_an_engine_what_it_matches(filled: Fill) -> No
     candidates = [Candidate.of(f"Reply {n % 9}.", str(n), each) for n, each in enumerate(metadata)]
     await replica.upsert(*candidates)
     query = query_of(replica)
-    await seen(lambda: finds(replica, query, min(100, len(candidates))))
+    await until(lambda: finds(replica, query, min(100, len(candidates))))
     for where in [where for _, wheres in drawn for where in wheres]:
         checked = Filter.checked(where)
         wanted = {c.id for c in candidates if checked.matches(c.metadata)}
@@ -453,7 +452,7 @@ async def test_a_pool_moves_while_it_is_edited(
     assert len(await held.search(query, 100)) == 30  # what began before goes on
     edited = await two.upsert("After.")  # before two has polled
     assert (edited.version, edited.size) == (5, 31)
-    await seen(lambda: finds(two, query, 31))
+    await until(lambda: finds(two, query, 31))
     view = await two.pools.view("n", "p")
     texts = {hit.candidate.text for hit in await view.search(query, 100)}
     assert {"Late.", "Changed.", "After."} <= texts
@@ -773,9 +772,11 @@ async def test_a_first_read_that_found_the_store_away_is_repeated(
         patch.setattr(store_of(late), "scan", away)
         with pytest.raises((StoreUnavailable, PoolNotReady)):
             await late.pools.view("n", "p")
-    async with asyncio.timeout(PATIENCE):
-        while (await late.find()).state != "ready":
-            await asyncio.sleep(0.02)
+
+    async def is_ready() -> bool:
+        return (await late.find()).state == "ready"
+
+    await until(is_ready)
     assert [candidate.text for candidate in (await contents(late)).values()] == ["One."]
 
 

@@ -467,7 +467,6 @@ async def test_an_edit_reads_a_moved_pool_that_a_poll_has_only_opened(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    monkeypatch.setattr(following, "FIRST_READ_SECONDS", PATIENCE)
     one = await start_with()
     two = await start_with()
     await one.create()
@@ -484,7 +483,6 @@ async def test_an_edit_goes_on_where_the_first_read_finds_that_the_pool_was_move
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    monkeypatch.setattr(following, "FIRST_READ_SECONDS", PATIENCE)
     one = await start_with()
     two = await start_with()
     await one.create()
@@ -500,7 +498,6 @@ async def test_a_moved_pool_is_read_while_its_former_one_is_still_being_read(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    monkeypatch.setattr(following, "FIRST_READ_SECONDS", PATIENCE)
     one = await start_with()
     two = await start_with()
     await one.create()
@@ -885,8 +882,9 @@ async def test_a_replica_without_the_engine_says_so(
 
 @any_engine
 async def test_a_pool_that_a_replica_could_not_serve_is_made_anew_in_memory(
-    filled: Fill, start: StartReplica
+    filled: Fill, start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)  # a poll would find the pool deleted
     one = await filled("One.")
     bare = await start()
     with pytest.raises(PoolNotReady):
@@ -894,6 +892,7 @@ async def test_a_pool_that_a_replica_could_not_serve_is_made_anew_in_memory(
     await one.pools.drop("n", "p")
     await one.create()
     await one.upsert("Two.")
+    await bare.followed.poll()
     await until(lambda: bare.follows(one))
 
 

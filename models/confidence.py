@@ -172,7 +172,7 @@ def held_out(
     return confidence
 
 
-def rescaled(confidence: Values, slope: float, offset: float) -> Float64:
+def rescale(confidence: Values, slope: float, offset: float) -> Float64:
     """Return the confidence whose logit is slope · logit + offset (Platt, 1999)."""
     return expit(slope * logits(confidence) + offset)
 

@@ -164,14 +164,14 @@ def read_records(path: str | Path) -> Iterator[Record]:
         yield Record(fields, str(path), line)
 
 
-def not_empty(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
+def drop_empty(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
     """Make runs of white space one space and drop empty texts."""
     for utterance in utterances:
         if text := " ".join(utterance.text.split()):
             yield replace(utterance, text=text)
 
 
-def identifier(record: Record, field: str) -> str | None:
+def read_id(record: Record, field: str) -> str | None:
     """Return the dialogue id in a field, or None if the field has none."""
     value = record.fields.get(field)
     if value is None:

@@ -17,9 +17,9 @@ from turnwise.models.data import (
     Preferred,
     Record,
     Utterance,
-    identifier,
+    drop_empty,
     merge_runs,
-    not_empty,
+    read_id,
     read_label,
     read_utterance,
 )
@@ -138,7 +138,7 @@ def read_dialogues(path: str | Path, form: DialogueFormat | None = None) -> Iter
         raise DataError(f"unknown ending. {_SHAPE}", str(path))
     with open_text(path, form.encoding) as text:
         for identifier, utterances, joined in reader(text, path, form):
-            said = not_empty(utterances)
+            said = drop_empty(utterances)
             if all_said := merge_runs(said) if joined else tuple(said):
                 yield Dialogue(identifier, all_said)
 
@@ -167,7 +167,7 @@ def _read_json(text: TextIO, path: Path, _: DialogueFormat) -> _Dialogues:
         else:
             utterances = list(filter(None, map(_read_message, record.records(field))))
         joined = "join" not in fields or record.typed("join", bool)
-        yield identifier(record, "id") or f"{_stem(path)}-{line}", utterances, joined
+        yield read_id(record, "id") or f"{_stem(path)}-{line}", utterances, joined
 
 
 def _read_utterances(record: Record) -> Iterator[Utterance]:

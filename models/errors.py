@@ -53,7 +53,7 @@ class DataError(TurnwiseError):
     def explain(self, option: str) -> str:
         """Return the message for a caller who has another name for the option."""
         advice = f", or name it with {option}" if self.option else ""
-        return f"{_place(self.file, self.line, self.field)}: {self.what}{advice}"
+        return f"{_describe_location(self.file, self.line, self.field)}: {self.what}{advice}"
 
 
 class ConfigError(TurnwiseError):
@@ -72,7 +72,7 @@ class ConfigError(TurnwiseError):
         self.field = field
 
     def __str__(self) -> str:
-        return f"{_place(self.file, None, self.field)}: {self.what}"
+        return f"{_describe_location(self.file, None, self.field)}: {self.what}"
 
 
 class ModelError(TurnwiseError):
@@ -84,7 +84,7 @@ class TrainingError(TurnwiseError):
 
 
 @contextmanager
-def naming(files: Iterable[Path]) -> Iterator[None]:
+def name_files(files: Iterable[Path]) -> Iterator[None]:
     """Add the names of files to a plain `TurnwiseError` about their contents."""
     try:
         yield
@@ -105,7 +105,7 @@ def message_of(error: Mapping[str, object]) -> str:
     return str(error["msg"]).removeprefix("Value error, ")
 
 
-def _place(file: str, line: int | None, field: str | None) -> str:
+def _describe_location(file: str, line: int | None, field: str | None) -> str:
     parts = [file]
     if line is not None:
         parts.append(f"line {line}")

@@ -47,7 +47,7 @@ class Projectors(nn.Module):
         self.response = _projector(embedding, embedding, projection)
         self.projection = projection
 
-    def contexts(self, embeddings: Tensor, missing: Tensor) -> Tensor:
+    def project_contexts(self, embeddings: Tensor, missing: Tensor) -> Tensor:
         """Project contexts.
 
         Args:
@@ -60,7 +60,7 @@ class Projectors(nn.Module):
         filled = torch.where(missing[..., None], self.padding, embeddings)
         return functional.normalize(self.context(filled.flatten(1)), dim=-1)
 
-    def responses(self, embeddings: Tensor) -> Tensor:
+    def project_responses(self, embeddings: Tensor) -> Tensor:
         """Project (n, h) embeddings of responses to (n, projection) unit rows."""
         return functional.normalize(self.response(embeddings), dim=-1)
 
@@ -141,7 +141,7 @@ class PairwiseModel:
         """Embed n utterances, (n, h) unit rows: the same vector in a context and as a response."""
         return self.encoder.encode(texts, Role.AFTER)
 
-    def contexts(self, embeddings: Float32) -> Float32:
+    def project_context(self, embeddings: Float32) -> Float32:
         """Project one context.
 
         Args:
@@ -153,14 +153,15 @@ class PairwiseModel:
         Raises:
             ValueError: The context has no utterance.
         """
-        vector: Float32 = self._contexts([embeddings])[0]
+        vector: Float32 = self._project_contexts([embeddings])[0]
         return vector
 
-    def responses(self, embeddings: Float32) -> Float32:
+    def project_responses(self, embeddings: Float32) -> Float32:
         """Project (n, h) embeddings of responses to (n, dimension) unit rows."""
         with torch.inference_mode():
-            projected: Float32 = self.projectors.responses(self._tensor(embeddings)).cpu().numpy()
-        return projected
+            projected = self.projectors.project_responses(self._tensor(embeddings))
+        rows: Float32 = projected.cpu().numpy()
+        return rows
 
     def encode_contexts(self, contexts: Sequence[Sequence[str]]) -> Float32:
         """Encode n contexts to (n, dimension) unit rows.
@@ -171,13 +172,13 @@ class PairwiseModel:
         recent = [list(context)[-self.context_length :] for context in contexts]
         embeddings = self.embed([text for texts in recent for text in texts])
         ends = np.cumsum([len(texts) for texts in recent], dtype=np.intp)
-        return self._contexts(np.split(embeddings, ends[:-1]) if recent else [])
+        return self._project_contexts(np.split(embeddings, ends[:-1]) if recent else [])
 
     def encode_responses(self, texts: Sequence[str]) -> Float32:
         """Encode n responses to (n, dimension) unit rows."""
-        return self.responses(self.embed(texts))
+        return self.project_responses(self.embed(texts))
 
-    def _contexts(self, contexts: Sequence[Float32]) -> Float32:
+    def _project_contexts(self, contexts: Sequence[Float32]) -> Float32:
         k = self.context_length
         filled = np.zeros((len(contexts), k, self.encoder.dimension), np.float32)
         missing = np.ones((len(contexts), k), np.bool_)
@@ -189,11 +190,11 @@ class PairwiseModel:
             filled[row, start:] = recent
             missing[row, start:] = False
         with torch.inference_mode():
-            masked = self._tensor(missing)
-            projected: Float32 = (
-                self.projectors.contexts(self._tensor(filled), masked).cpu().numpy()
+            projected = self.projectors.project_contexts(
+                self._tensor(filled), self._tensor(missing)
             )
-        return projected
+        rows: Float32 = projected.cpu().numpy()
+        return rows
 
     def _tensor(self, values: Float32 | NDArray[np.bool_]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.projectors.padding.device)
@@ -214,6 +215,6 @@ def dialogue_heat_map(model: PairwiseModel, texts: Sequence[str]) -> Float32:
         utterance j as its response.
     """
     embeddings = model.embed(texts)
-    ends = [model.contexts(embeddings[: end + 1]) for end in range(len(texts))]
-    similarity: Float32 = np.stack(ends) @ model.responses(embeddings).T
+    ends = [model.project_context(embeddings[: end + 1]) for end in range(len(texts))]
+    similarity: Float32 = np.stack(ends) @ model.project_responses(embeddings).T
     return similarity

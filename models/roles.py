@@ -128,7 +128,7 @@ def encoder_kind(
     return next(k for k in without_heads if all(token in vocabulary for token in k.tokens))
 
 
-def becomes(before: EncoderKind, after: EncoderKind) -> bool:
+def can_become(before: EncoderKind, after: EncoderKind) -> bool:
     """Return whether training can make an encoder of one kind into one of another."""
     if EncoderKind.HEADS in {before, after}:
         return after is EncoderKind.HEADS

@@ -35,9 +35,9 @@ from turnwise.models.evaluation.split import encode_split, make_split
 from turnwise.models.evaluation.systems import recommended
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.scores import Aggregation
-from turnwise.models.training.config import Config, IoIConfig, overlay, read_toml, validated
+from turnwise.models.training.config import Config, IoIConfig, overlay, read_toml, validate_table
 from turnwise.models.training.corpora import Find, finder
-from turnwise.models.training.run import learner_of
+from turnwise.models.training.run import make_learner
 from turnwise.models.training.trainer import OnProgress, StepReport, fit
 
 AGGREGATIONS = {
@@ -76,7 +76,7 @@ def main() -> None:
     table = ""
     for name in options.variants or listed:
         config = listed[name].config
-        model = fit(learner_of(config, find), out / name, report=reporter(name), resume=True)
+        model = fit(make_learner(config, find), out / name, report=reporter(name), resume=True)
         measured[name] = measure(config, model, dialogues)
         title = "Short runs" if options.small else "Runs of full length"
         table = make_table(title, listed, measured, out).markdown()
@@ -95,7 +95,7 @@ def read_variants(recipe: Path, out: Path, *, small: bool) -> dict[str, Variant]
         against = values.pop("against", None)
         if after:
             values["base"] = str(out / after / "model")
-        config = validated(overlay(shared, values), str(recipe), f"variant {name}: ")
+        config = validate_table(overlay(shared, values), str(recipe), f"variant {name}: ")
         found[name] = Variant(config, after, against)
     return found
 

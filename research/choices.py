@@ -25,9 +25,9 @@ from turnwise.models.evaluation.answers import (
     EncodedAnswers,
     Trial,
     encode_answers,
-    first_answers,
+    find_first_answers,
+    make_trial,
     read_answers,
-    trial_of,
 )
 from turnwise.service.use_cases.learning import NEAR_COPY
 
@@ -108,7 +108,7 @@ class Team:
         queries = np.concatenate(self._tests)
         owners = [index for index, each in enumerate(self._tests) for _ in each]
         trial = self._trial(queries, owners)
-        return float(first_answers(trial, self._encoder.fusion).right.mean())
+        return float(find_first_answers(trial, self._encoder.fusion).right.mean())
 
     def _score(self, queries: Float32, right: Sequence[int]) -> Float64:
         return self._trial(queries, right).scores(self._encoder.fusion)
@@ -120,7 +120,7 @@ class Team:
         contexts = replace(contexts, newest=newest)
         none = np.empty((0, self._replies.shape[1]), np.float32)
         known = [np.stack(each) if each else none for each in self._examples]
-        return trial_of(contexts, self._replies, known, np.ones(count, np.bool_))
+        return make_trial(contexts, self._replies, known, np.ones(count, np.bool_))
 
 
 def draw(curves: dict[str, Float64], path: Path) -> None:

@@ -50,7 +50,7 @@ _SMALL = 256
 _log = logging.getLogger("turnwise.encoder")
 
 
-def in_onnx(
+def load_or_export(
     name: str,
     graph: torch.nn.Module,
     folder: Path,

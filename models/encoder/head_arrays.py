@@ -71,7 +71,7 @@ class HeadArrays(NamedTuple):
             ValueError: A role that needs a relation has none.
         """
         vectors = read.copy()
-        for head, indices in heads_of(items):
+        for head, indices in group_by_head(items):
             vectors[indices] = self._compute(head, read[indices])
         return vectors
 
@@ -89,7 +89,7 @@ def needs_head(item: RoleText) -> bool:
     return item.role is not Role.AFTER and (item.role, item.relation) != read_as(item.role)
 
 
-def heads_of(items: Sequence[RoleText]) -> Iterator[tuple[int, list[int]]]:
+def group_by_head(items: Sequence[RoleText]) -> Iterator[tuple[int, list[int]]]:
     """Yield the number of each head that items need, and the indices of those items.
 
     Raises:

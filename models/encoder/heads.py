@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from turnwise.models.arrays import Float32
-from turnwise.models.encoder.head_arrays import HEADS, HEADS_FILE, WIDENING, HeadArrays, heads_of
+from turnwise.models.encoder.head_arrays import (
+    HEADS,
+    HEADS_FILE,
+    WIDENING,
+    HeadArrays,
+    group_by_head,
+)
 from turnwise.models.roles import RoleText
 
 RIDGE = 0.02
@@ -24,7 +30,7 @@ FIT_TEXTS = 512
 class RoleHeads(nn.Module):
     """The five heads, over vectors of length d.
 
-    A new head returns the vector itself: W is the identity and V is zero. `start_from` fits the
+    A new head returns the vector itself: W is the identity and V is zero. `fit_to_teacher` fits the
     heads to a teacher.
     """
 
@@ -37,7 +43,7 @@ class RoleHeads(nn.Module):
         self.up = nn.Parameter(torch.randn(n, dimension, hidden) / dimension**0.5)
         self.down = nn.Parameter(torch.zeros(n, hidden, dimension))
 
-    def start_from(self, read: Tensor, taught: Tensor) -> None:
+    def fit_to_teacher(self, read: Tensor, taught: Tensor) -> None:
         """Fit the heads to a teacher's vectors of n texts, without the encoder.
 
         W starts from the ridge regression. Adam then lowers the mean cosine distance.
@@ -81,7 +87,7 @@ class RoleHeads(nn.Module):
     def forward(self, read: Tensor, items: Sequence[RoleText]) -> Tensor:
         """Return (n, d) unit rows in the roles of the items, as `HeadArrays.in_roles` does."""
         vectors = read.clone()
-        for head, indices in heads_of(items):
+        for head, indices in group_by_head(items):
             vectors[indices] = self._compute(read[indices], head)
         return vectors
 

@@ -29,7 +29,7 @@ from turnwise.models.card import (
 from turnwise.models.encoder.base import BaseEncoder
 from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.example_space import load_example_space
-from turnwise.models.encoder.export import VERSION, export_graph, in_onnx
+from turnwise.models.encoder.export import VERSION, export_graph, load_or_export
 from turnwise.models.encoder.head_arrays import HEADS_FILE
 from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.encoder.long_texts import cut_middle, keeps_ends
@@ -156,7 +156,7 @@ class UtteranceEncoder(BaseEncoder):
             return encoder
         probe = encoder.tokenize(candidate_inputs(PROBE))
         encoder._forward = (
-            in_onnx(
+            load_or_export(
                 encoder.name,
                 UnitVectors(encoder.model),
                 cache / f"{encoder.fingerprint}-{VERSION}",

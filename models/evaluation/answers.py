@@ -121,7 +121,7 @@ class EncodedAnswers:
         if self.space:
             contexts = replace(contexts, newest=self.space.place(queries))
             known = [self.space.place(examples) for examples in known]
-        return trial_of(contexts, self.replies, known, covered_answers)
+        return make_trial(contexts, self.replies, known, covered_answers)
 
 
 def draw_covered(count: int, covered: float, rng: np.random.Generator) -> Mask:
@@ -203,7 +203,7 @@ class Trial:
         return np.where(self.contexts.left_out, -np.inf, scores)
 
 
-def trial_of(
+def make_trial(
     contexts: Contexts, replies: Float32, known: Sequence[Float32], covered: Mask
 ) -> Trial:
     """Return the trial of contexts over C answers.
@@ -225,7 +225,7 @@ def trial_of(
     return Trial(contexts, scores, best, _spreads(scores), spreads, covered)
 
 
-def with_more_replies(trial: Trial, replies: Float32) -> Trial:
+def add_replies(trial: Trial, replies: Float32) -> Trial:
     """Return a trial with more answers (m, d), which have no examples and are never right."""
     scores = np.hstack([trial.replies, (trial.contexts.queries @ replies.T).astype(np.float64)])
     added = (len(scores), len(replies))
@@ -257,7 +257,7 @@ def encode_answers(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Firsts:
+class FirstAnswers:
     """The first answers to n questions.
 
     Attributes:
@@ -279,7 +279,7 @@ class Firsts:
     outside: Mask
 
 
-def first_answers(trial: Trial, fusion: Fusion) -> Firsts:
+def find_first_answers(trial: Trial, fusion: Fusion) -> FirstAnswers:
     """Return what a trial finds first, by fused scores; the right answer loses a tie."""
     scores = trial.scores(fusion)
     order = np.argsort(-scores, axis=1, kind="stable")
@@ -300,7 +300,7 @@ def first_answers(trial: Trial, fusion: Fusion) -> Firsts:
         )
         for number, spread in enumerate(trial.of_replies)
     ]
-    return Firsts(
+    return FirstAnswers(
         features=np.stack(rows),
         example=trial.examples[questions, first],
         candidates=np.array([spread.candidates for spread in trial.of_replies]),
@@ -311,7 +311,9 @@ def first_answers(trial: Trial, fusion: Fusion) -> Firsts:
     )
 
 
-def confidence_of(encoder: UtteranceEncoder, firsts: Firsts, *, examples: bool) -> Float64 | None:
+def compute_confidence(
+    encoder: UtteranceEncoder, firsts: FirstAnswers, *, examples: bool
+) -> Float64 | None:
     """Return the confidences (n,); None of a model without a calibration.
 
     Args:
@@ -370,8 +372,8 @@ def evaluate_answers(
             most = max(examples)
             trials = [encoded.trial(count, covered, seed, most) for seed in range(DRAWS)]
             if others:
-                trials = [with_more_replies(trial, replies) for trial in trials]
-            yield row_of(name, model, trials)
+                trials = [add_replies(trial, replies) for trial in trials]
+            yield measure_trials(name, model, trials)
 
 
 def name_examples(count: int, covered: float) -> str:
@@ -380,9 +382,9 @@ def name_examples(count: int, covered: float) -> str:
     return f"{write_count(count, 'example')}{share}"
 
 
-def row_of(name: str, model: UtteranceEncoder, trials: Sequence[Trial]) -> Row:
+def measure_trials(name: str, model: UtteranceEncoder, trials: Sequence[Trial]) -> Row:
     """Return the row of trials over one pool, with the metrics of `evaluate_answers`."""
-    found = [first_answers(trial, model.fusion) for trial in trials]
+    found = [find_first_answers(trial, model.fusion) for trial in trials]
     inside = np.concatenate([~each.outside for each in found])
     right = np.concatenate([each.right for each in found])
     ranks = np.concatenate([each.rank for each in found])[inside]
@@ -392,7 +394,7 @@ def row_of(name: str, model: UtteranceEncoder, trials: Sequence[Trial]) -> Row:
         "mrr": float((1 / ranks).mean()),
     }
     confidences = [
-        confidence_of(model, each, examples=trial.has_examples)
+        compute_confidence(model, each, examples=trial.has_examples)
         for each, trial in zip(found, trials, strict=True)
     ]
     known = [each for each in confidences if each is not None]

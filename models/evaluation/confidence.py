@@ -63,7 +63,7 @@ class Answers:
         return type(self)(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
     @classmethod
-    def joined(cls, parts: Sequence["Answers"]) -> "Answers":
+    def join(cls, parts: Sequence["Answers"]) -> "Answers":
         """Return the answers of all parts; different parts have different dialogues."""
         together = {
             each.name: np.concatenate([getattr(part, each.name) for part in parts])

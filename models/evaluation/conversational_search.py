@@ -14,14 +14,14 @@ import numpy as np
 from turnwise.models.data import (
     Record,
     Utterance,
-    identifier,
     merge_runs,
+    read_id,
     read_records,
     read_utterance,
 )
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.metrics import Mask, Metrics, search_metrics, spans
+from turnwise.models.evaluation.metrics import Mask, Metrics, group_by_length, search_metrics
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import (
@@ -193,7 +193,7 @@ def _measure(name: str, system: System, split: Split, data: SearchSet) -> Row:
     metrics = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
     first = np.array([each["r@1"] for each in measured])
     lengths = np.array([len(question.context) for question in data.questions])
-    for span, those in spans(lengths).items():
+    for span, those in group_by_length(lengths).items():
         metrics[f"r@1/{span}"] = float(first[those].mean())
     outcomes = Outcomes(first, np.full(len(first), ""), split.dialogues)
     return Row(name, metrics, turn_ms(system, split, len(everything)), outcomes)
@@ -221,6 +221,6 @@ def _read_questions(record: Record, passages: Mapping[str, str]) -> Iterator[Que
         earlier |= np.isin(folded, heard)
         rewrite = item.text("rewrite") if "rewrite" in item.fields else context[-1].text
         yield Question(
-            context, right, earlier & ~right, rewrite, identifier(record, "id") or record.where
+            context, right, earlier & ~right, rewrite, read_id(record, "id") or record.where
         )
         earlier |= right

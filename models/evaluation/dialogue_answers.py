@@ -21,9 +21,9 @@ from turnwise.models.evaluation.answers import (
     Contexts,
     Trial,
     draw_covered,
+    make_trial,
+    measure_trials,
     name_examples,
-    row_of,
-    trial_of,
 )
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.split import Context, Split, encode_split
@@ -157,7 +157,7 @@ class EncodedDialogueAnswers:
                 self.examples, orders, covered_replies, strict=True
             )
         ]
-        return trial_of(self.contexts, self.replies, known, covered_replies)
+        return make_trial(self.contexts, self.replies, known, covered_replies)
 
 
 def encode_dialogue_answers(
@@ -204,4 +204,4 @@ def evaluate_dialogue_answers(
         for count in examples:
             trials = [encoded.trial(count, covered, seed) for seed in range(DRAWS)]
             row = f"{label} · {name}, {name_examples(count, covered)}"
-            yield replace(row_of(row, model, trials), outcomes=None)
+            yield replace(measure_trials(row, model, trials), outcomes=None)

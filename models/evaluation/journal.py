@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnwise.models.data import Record, merge_runs, not_empty, read_records, read_utterance
+from turnwise.models.data import Record, drop_empty, merge_runs, read_records, read_utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.metrics import Indices, Scores
 from turnwise.models.evaluation.ranking import RankingExample, RankingSet, ranking_set
@@ -59,7 +59,7 @@ def _choices(record: Record) -> Iterator[tuple[RankingExample, str]]:
         is_chosen = [fold_text(text) == chosen for text in shown]
         if not any(is_chosen):
             raise reply.error("chosen", "is not among those shown")
-        context = merge_runs(not_empty(said[:index]))
+        context = merge_runs(drop_empty(said[:index]))
         labels = tuple(map(int, is_chosen))
         if context and not all(labels):
             where = record.where  # an id may be missing, and the same in two files

@@ -54,7 +54,7 @@ class Ranks:
         return Ranks(self.better[chosen], self.tied[chosen])
 
     @classmethod
-    def joined(cls, parts: Iterable["Ranks"]) -> "Ranks":
+    def join(cls, parts: Iterable["Ranks"]) -> "Ranks":
         """Return the ranks of all parts, one part after the other."""
         both = [(part.better, part.tied) for part in parts]
         better, tied = map(np.concatenate, zip(*both, strict=True))
@@ -99,7 +99,7 @@ def ranks(scores: Scores, true: Indices) -> Ranks:
 def ranks_of(rows: Iterable[Scores], true: Iterable[int]) -> Ranks:
     """Return the rank of each row's true candidate; rows (C,) may differ in length."""
     pairs = zip(rows, true, strict=True)
-    return Ranks.joined(ranks(row[None], np.array([index])) for row, index in pairs)
+    return Ranks.join(ranks(row[None], np.array([index])) for row, index in pairs)
 
 
 def retrieval_metrics(of_true: Ranks, candidates: int) -> Metrics:
@@ -248,7 +248,7 @@ def average_settings(by_setting: Mapping[str, Metrics]) -> Metrics:
     return overall | single
 
 
-def spans(lengths: Indices) -> dict[str, Mask]:
+def group_by_length(lengths: Indices) -> dict[str, Mask]:
     """Return which of n contexts fall into each span of lengths, of the spans that occur.
 
     Args:

@@ -13,8 +13,8 @@ import numpy as np
 from turnwise.models.data import (
     Record,
     Utterance,
+    drop_empty,
     merge_runs,
-    not_empty,
     read_label,
     read_records,
     read_utterance,
@@ -139,4 +139,4 @@ def _two(record: Record, field: str, items: Sequence[T]) -> tuple[T, T]:
 
 
 def _read_utterances(record: Record, field: str) -> list[Utterance]:
-    return list(not_empty(map(read_utterance, record.records(field))))
+    return list(drop_empty(map(read_utterance, record.records(field))))

@@ -95,7 +95,7 @@ def _measure(name: str, system: System, split: Split) -> Row:
 def ranks_among_length(system: System, split: Split) -> Ranks:
     """Return the rank (N,) of each target among the targets of contexts of equal length."""
     groups = [np.flatnonzero(split.lengths == h) for h in np.unique(split.lengths)]
-    of_true = Ranks.joined(
+    of_true = Ranks.join(
         _rank_true(system, contexts, split.true[contexts], np.arange(len(contexts)))
         for contexts in groups
     )
@@ -130,6 +130,4 @@ def _rank_true(system: System, contexts: Indices, candidates: Indices, true: Ind
     # Scoring each text once makes equal texts exact ties, whatever the order of a product's sums.
     texts, column = np.unique(candidates, return_inverse=True)
     blocks = np.array_split(np.arange(len(contexts)), -(-len(contexts) // BLOCK))
-    return Ranks.joined(
-        ranks(system.scores(contexts[b], texts)[:, column], true[b]) for b in blocks
-    )
+    return Ranks.join(ranks(system.scores(contexts[b], texts)[:, column], true[b]) for b in blocks)

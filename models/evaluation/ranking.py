@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from turnwise.models.arrays import Float64
-from turnwise.models.data import Dialogue, Record, Utterance, identifier, read_label, read_records
+from turnwise.models.data import Dialogue, Record, Utterance, read_id, read_label, read_records
 from turnwise.models.dialogue_files import read_labelled_responses
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
@@ -26,8 +26,8 @@ from turnwise.models.evaluation.metrics import (
     Mask,
     Metrics,
     Scores,
+    group_by_length,
     ranking_metrics,
-    spans,
 )
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
@@ -348,7 +348,7 @@ def _parse_example(record: Record) -> RankingExample:
             raise record.error(f"labels[{index}]", f"expected 0 or 1, found {json.dumps(label)}")
     named = record.fields.get("speaker")
     speaker = next_speaker(context) if named is None else read_label(record, "speaker")
-    dialogue_id = identifier(record, "dialogue_id")
+    dialogue_id = read_id(record, "dialogue_id")
     return RankingExample(context, speaker, candidates, tuple(map(int, labels)), dialogue_id)
 
 
@@ -388,7 +388,7 @@ def _measure(
         progress(system.name, index + 1, total)
     overall = {metric: float(np.mean(values)) for metric, values in by_name.items()}
     first = np.array(by_name["p@1"])
-    of_spans = spans(data.split.lengths).items()
+    of_spans = group_by_length(data.split.lengths).items()
     return overall | {f"p@1/{span}": float(first[those].mean()) for span, those in of_spans}, first
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnwise.models.data import Dialogue, Record, Utterance, identifier, read_records
+from turnwise.models.data import Dialogue, Record, Utterance, read_id, read_records
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
@@ -295,7 +295,7 @@ def _example(record: Record) -> ShortTermExample:
     others = tuple(text for text in candidates if text != true.text)
     if not others:  # the true reply would be the first of one, whatever the system
         raise record.error("candidates", "none but the true reply")
-    dialogue_id = identifier(record, "dialogue_id")
+    dialogue_id = read_id(record, "dialogue_id")
     return ShortTermExample(context, others, true, goal, distance, dialogue_id)
 
 

@@ -230,9 +230,9 @@ def pairwise_system(model: PairwiseModel, split: Split) -> System:
     def turn(number: int) -> Float32:
         context = split.contexts[number]
         newest = model.embed(context.texts[-1:])
-        return model.contexts(np.concatenate([vectors(context)[:-1], newest]))
+        return model.project_context(np.concatenate([vectors(context)[:-1], newest]))
 
-    queries = np.stack([model.contexts(vectors(context)) for context in split.contexts])
+    queries = np.stack([model.project_context(vectors(context)) for context in split.contexts])
     return linear("pairwise", queries, model.encode_responses(split.pool), turn)
 
 

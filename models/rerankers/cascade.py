@@ -95,7 +95,7 @@ def standardised(scores: Float32 | Float64, spread: Spread) -> Float64:
     return (np.asarray(scores, np.float64) - spread.mean) / deviation
 
 
-def combined_scores(read: Float32 | Float64, z: Float64, weight: float) -> Float64:
+def combine_scores(read: Float32 | Float64, z: Float64, weight: float) -> Float64:
     """Return the scores (n,) of the hits of a search after the re-ranker read the first k.
 
     Args:

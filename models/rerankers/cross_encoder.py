@@ -11,7 +11,7 @@ import torch
 
 from turnwise.models.arrays import Float32
 from turnwise.models.card import model_name
-from turnwise.models.encoder.export import VERSION, in_onnx
+from turnwise.models.encoder.export import VERSION, load_or_export
 from turnwise.models.encoder.onnx import OnnxForward
 from turnwise.models.encoder.torch import PROBE, default_device, digest
 from turnwise.models.errors import ModelError
@@ -84,7 +84,7 @@ class CrossEncoder(PairReranker):
             model._dtype = torch.float16
             return model
         probe = model.tokenize([PROBE, PROBE[::-1], PROBE[:1] * 2])
-        model._onnx = in_onnx(
+        model._onnx = load_or_export(
             model.name,
             model._graph,
             cache / f"{model.fingerprint}-{VERSION}",

@@ -9,7 +9,7 @@ from torch import nn
 
 from turnwise.models.encoder.torch import load_heads, load_sentence_transformer, transformer_of
 from turnwise.models.errors import ModelError
-from turnwise.models.roles import EncoderKind, becomes, encoder_kind
+from turnwise.models.roles import EncoderKind, can_become, encoder_kind
 from turnwise.models.texts import write_count
 from turnwise.models.training.config import EncoderConfig
 
@@ -33,7 +33,7 @@ def load_base(config: EncoderConfig) -> SentenceTransformer:
     encoder = load_learnable(config.base)
     with_heads = load_heads(config.base) is not None
     found = encoder_kind(encoder.tokenizer.get_vocab(), config.base, heads=with_heads)
-    if not becomes(found, config.kind):
+    if not can_become(found, config.kind):
         what = f"is a {found} encoder and cannot become a {config.kind} one"
         raise ModelError(f"base '{config.base}' {what}; write kind = \"{found}\"")
     if config.depth:

@@ -67,7 +67,7 @@ def search_answers(
     for dialogues in splits:
         searches = make_searches(encoder, dialogues, bank, contexts=CONTEXTS, largest=largest)
         parts.append(searches.answers(sizes))
-    return Answers.joined(parts)
+    return Answers.join(parts)
 
 
 def fit_calibration(answers: Answers) -> Calibration | None:

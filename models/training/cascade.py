@@ -26,7 +26,7 @@ from turnwise.models.files import replace_folder
 from turnwise.models.rerankers.cascade import (
     Cascade,
     RerankedCalibration,
-    combined_scores,
+    combine_scores,
     reranked_features,
     standardised,
 )
@@ -119,7 +119,7 @@ class ShortLists:
     dialogue: Indices
 
     @classmethod
-    def joined(cls, parts: Sequence["ShortLists"]) -> "ShortLists":
+    def join(cls, parts: Sequence["ShortLists"]) -> "ShortLists":
         """Return the lists of all parts; different parts have different dialogues."""
         together = {
             each.name: np.concatenate([getattr(part, each.name) for part in parts])
@@ -139,7 +139,7 @@ class ShortLists:
     def combine(self, weight: float) -> Float64:
         """Return the combined scores (n, k)."""
         rows = zip(self.logits, self.z, strict=True)
-        return np.stack([combined_scores(logits, z, weight) for logits, z in rows])
+        return np.stack([combine_scores(logits, z, weight) for logits, z in rows])
 
 
 def read_short_lists(
@@ -161,7 +161,7 @@ def read_short_lists(
     for dialogues in splits:
         searches = make_searches(encoder, dialogues, nothing, contexts=contexts, largest=max(sizes))
         parts.append(_read(searches, list(searches.pools(sizes)), encoder.calibration, reranker))
-    return ShortLists.joined(parts)
+    return ShortLists.join(parts)
 
 
 def _read(

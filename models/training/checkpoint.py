@@ -21,7 +21,7 @@ from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.errors import TrainingError
 from turnwise.models.files import recover_folder, replace_folder
 from turnwise.models.model_files import UNREADABLE
-from turnwise.models.training.config import REMOVED, EncoderConfig, Section, renamed
+from turnwise.models.training.config import REMOVED, EncoderConfig, Section, rename_fields
 
 Schedule = torch.optim.lr_scheduler.LRScheduler
 Recipe = dict[str, Any]
@@ -160,7 +160,7 @@ def load_checkpoint(folder: Path, state: State) -> None:
         return
     try:
         rest = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        known = {k: v for k, v in renamed(rest["recipe"]).items() if k not in REMOVED}
+        known = {k: v for k, v in rename_fields(rest["recipe"]).items() if k not in REMOVED}
         kind = state.recipe.get("kind")
         if known.get("kind", kind) != kind:  # its recipe has other fields
             raise _of_another_run(folder, ["kind"])

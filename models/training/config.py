@@ -26,7 +26,7 @@ from pydantic.types import NonNegativeFloat, NonNegativeInt
 from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.errors import ConfigError, message_of
 from turnwise.models.rerankers.ioi.network import Shape
-from turnwise.models.roles import EncoderKind, becomes
+from turnwise.models.roles import EncoderKind, can_become
 from turnwise.models.scores import Aggregation
 from turnwise.models.training.windows import Positives, TripleTargets
 
@@ -505,7 +505,7 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
         ConfigError: The file is missing, is not TOML, or holds a field that is unknown, missing,
             of the wrong type, or in contradiction to another.
     """
-    shared = renamed(read_toml(path))
+    shared = rename_fields(read_toml(path))
     stages = shared.pop("stage", [{}])
     short = shared.pop("small", None)
     if small and not isinstance(short, dict):
@@ -518,7 +518,7 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
         if stage and str(table.get("kind")) in _KINDS_OF_OTHERS:
             raise ConfigError("only an encoder is trained in stages", str(path), f"{stage}kind")
     configs = [
-        validated(table, str(path), stage) for table, stage in zip(tables, where, strict=True)
+        validate_table(table, str(path), stage) for table, stage in zip(tables, where, strict=True)
     ]
     _check_stages(stages, configs, str(path))
     return configs
@@ -538,12 +538,12 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise ConfigError(str(error), str(path)) from error
 
 
-def renamed(value: Any) -> Any:  # noqa: ANN401 - what TOML and JSON hold
+def rename_fields(value: Any) -> Any:  # noqa: ANN401 - what TOML and JSON hold
     """Return a configuration or a recipe with the current names of its fields."""
     if isinstance(value, list):
-        return [renamed(item) for item in value]
+        return [rename_fields(item) for item in value]
     if isinstance(value, dict):
-        return {RENAMED.get(name, name): renamed(item) for name, item in value.items()}
+        return {RENAMED.get(name, name): rename_fields(item) for name, item in value.items()}
     return value
 
 
@@ -556,7 +556,7 @@ def overlay(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def validated(values: dict[str, Any], file: str, where: str) -> Config:
+def validate_table(values: dict[str, Any], file: str, where: str) -> Config:
     """Return the configuration of a run, or of one stage of it.
 
     Args:
@@ -592,6 +592,6 @@ def _check_stages(stages: list[dict[str, Any]], configs: list[Config], file: str
         if "base" in stages[number]:
             what = "must be left out: this stage starts from the one before it"
             raise ConfigError(what, file, f"{where}.base")
-        if not becomes(before, after):
+        if not can_become(before, after):
             what = f"is {after}, which a {before} encoder cannot become"
             raise ConfigError(what, file, f"{where}.kind")

@@ -22,13 +22,13 @@ from turnwise.models.evaluation.answers import (
     OUTSIDE,
     Answer,
     EncodedAnswers,
-    Firsts,
+    FirstAnswers,
     Trial,
+    add_replies,
     encode_answers,
-    first_answers,
+    find_first_answers,
     read_answers,
     read_questions,
-    with_more_replies,
 )
 from turnwise.models.evaluation.confidence import Bank, texts_of
 from turnwise.models.evaluation.dialogue_answers import (
@@ -116,10 +116,10 @@ def fit_examples(
         others: Texts that fill larger pools, for the confidence.
     """
     encoded = [encode_answers(encoder, answers, outside) for answers in pools]
-    alone = with_questions_of_others(encoded)
-    alone.append(with_stray_replies(alone[0], encoded[1:]))
+    alone = add_questions_of_others(encoded)
+    alone.append(add_stray_replies(alone[0], encoded[1:]))
     questions = [draw_trials(pool) for pool in alone]
-    kinds = [[*questions, draw_trials(joined(encoded))]]
+    kinds = [[*questions, draw_trials(join_pools(encoded))]]
     of_dialogues = [draw_trials(encode_dialogue_answers(encoder, each)) for each in dialogues]
     if of_dialogues:
         kinds.append(of_dialogues)
@@ -128,15 +128,19 @@ def fit_examples(
         return fusion, None
     bank = Bank.of(encoder, others, max(OTHERS)).vectors
     found = [
-        [first_answers(each, fusion) for trial in of_pool for each in in_larger_pools(trial, bank)]
+        [
+            find_first_answers(each, fusion)
+            for trial in of_pool
+            for each in enlarge_pools(trial, bank)
+        ]
         for of_pool in [*questions, *of_dialogues]
     ]
     return fusion, fit_example_confidence(encoder.calibration, found)
 
 
-def in_larger_pools(trial: Trial, bank: Float32) -> list[Trial]:
+def enlarge_pools(trial: Trial, bank: Float32) -> list[Trial]:
     """Return a trial with each number of `OTHERS`, as far as the bank (n, d) has so many."""
-    return [with_more_replies(trial, bank[:count]) for count in OTHERS if count <= len(bank)]
+    return [add_replies(trial, bank[:count]) for count in OTHERS if count <= len(bank)]
 
 
 def draw_trials(pool: EncodedAnswers | EncodedDialogueAnswers) -> list[Trial]:
@@ -248,7 +252,7 @@ def _moments(spreads: Sequence[Spread]) -> Float64:
 
 
 def fit_example_confidence(
-    plain: Calibration, found: Sequence[Sequence[Firsts]]
+    plain: Calibration, found: Sequence[Sequence[FirstAnswers]]
 ) -> ExampleCalibration:
     """Return the calibration, with its figures.
 
@@ -288,7 +292,7 @@ def fit_example_confidence(
     )
 
 
-def with_questions_of_others(pools: Sequence[EncodedAnswers]) -> list[EncodedAnswers]:
+def add_questions_of_others(pools: Sequence[EncodedAnswers]) -> list[EncodedAnswers]:
     """Return the pools with more questions outside: one of each answer of the other pools."""
     asked = [np.stack([questions[0] for questions in pool.questions]) for pool in pools]
     return [
@@ -297,7 +301,7 @@ def with_questions_of_others(pools: Sequence[EncodedAnswers]) -> list[EncodedAns
     ]
 
 
-def with_stray_replies(pool: EncodedAnswers, others: Sequence[EncodedAnswers]) -> EncodedAnswers:
+def add_stray_replies(pool: EncodedAnswers, others: Sequence[EncodedAnswers]) -> EncodedAnswers:
     """Return a pool in which the share `STRAY` of the replies comes from other pools."""
     rng = np.random.default_rng(0)
     strays = np.concatenate([other.replies for other in others])
@@ -307,7 +311,7 @@ def with_stray_replies(pool: EncodedAnswers, others: Sequence[EncodedAnswers]) -
     return replace(pool, replies=replies)
 
 
-def joined(pools: Sequence[EncodedAnswers]) -> EncodedAnswers:
+def join_pools(pools: Sequence[EncodedAnswers]) -> EncodedAnswers:
     """Return one pool with the answers of several, which have the same questions outside."""
     return EncodedAnswers(
         replies=np.concatenate([pool.replies for pool in pools]),

@@ -44,17 +44,17 @@ _FINAL_MARK = re.compile(r"[.!?…]+\s*$")
 _APOSTROPHE = re.compile(r"['\u2019]")
 
 
-def noisy(text: str, rng: np.random.Generator) -> str:
+def add_noise(text: str, rng: np.random.Generator) -> str:
     """Return a text as it is spoken, typed fast, or with another final mark; never an empty one."""
     drawn = rng.random()
     if drawn < 0.45:
-        return spoken(text, rng)
+        return write_as_spoken(text, rng)
     if drawn < 0.85:
-        return typed(text, rng)
+        return write_as_typed(text, rng)
     return _FINAL_MARK.sub("", text) + rng.choice(["", ".", "!", "?", "..."]) or text
 
 
-def spoken(text: str, rng: np.random.Generator) -> str:
+def write_as_spoken(text: str, rng: np.random.Generator) -> str:
     """Return a text as a recogniser writes it: without marks, perhaps with fillers."""
     words = _MARKS.sub(" ", text).split()
     while words and rng.random() < 0.3:
@@ -62,7 +62,7 @@ def spoken(text: str, rng: np.random.Generator) -> str:
     return " ".join(words) or text
 
 
-def typed(text: str, rng: np.random.Generator) -> str:
+def write_as_typed(text: str, rng: np.random.Generator) -> str:
     """Return a text as somebody types it in a hurry: few marks, abbreviations, errors."""
     hurried = (_MARKS if rng.random() < 0.4 else _FINAL_MARK).sub(" ", text)
     if rng.random() < 0.4:
@@ -73,11 +73,11 @@ def typed(text: str, rng: np.random.Generator) -> str:
     words = hurried.split()
     if words and rng.random() < 0.75:
         for index in rng.integers(len(words), size=1 + len(words) // WORDS_A_TYPO):
-            words[index] = mistyped(words[index], rng)
+            words[index] = mistype(words[index], rng)
     return " ".join(words) or text
 
 
-def mistyped(word: str, rng: np.random.Generator) -> str:
+def mistype(word: str, rng: np.random.Generator) -> str:
     """Return a word with a typing error: a letter that is swapped, missing, doubled or another.
 
     The first letter stays, and so does a short word.

@@ -102,7 +102,7 @@ def train_stages(
         config = stage.model_copy(update={"base": str(base)}) if base else stage
         successor = folder.parent if folder != out else None
         base = fit(
-            learner_of(config, find), folder, resume=resume, report=report, successor=successor
+            make_learner(config, find), folder, resume=resume, report=report, successor=successor
         )
     model = out / "model"
     calibrate(model, stages[-1], find)
@@ -114,7 +114,7 @@ def train_stages(
     return model
 
 
-def learner_of(config: Config, find: Find) -> Learner[Any]:
+def make_learner(config: Config, find: Find) -> Learner[Any]:
     """Return the learner of a run, with the data that it names.
 
     Raises:

@@ -13,7 +13,7 @@ from statistics import fmean
 
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.errors import TurnwiseError, naming
+from turnwise.models.errors import TurnwiseError, name_files
 from turnwise.models.evaluation.long_term import (
     ORDERS,
     GoalSet,
@@ -149,7 +149,7 @@ def ioi_validator(config: IoIConfig, find: Find) -> Callable[[IoI], dict[str, fl
     """
     examples = []
     for path, dialogues in validation_dialogues(config.validation, find, 1).items():
-        with naming([find(path)]):
+        with name_files([find(path)]):
             examples.append(list(build_ranking(dialogues, Building(context=1))))
 
     def validate(model: IoI) -> dict[str, float]:
@@ -177,7 +177,7 @@ def cross_encoder_validator(
     examples = []
     how = Building(config.sources, context=1)
     for path, dialogues in validation_dialogues(config.validation, find, 1).items():
-        with naming([find(path)]):
+        with name_files([find(path)]):
             examples.append(list(build_ranking(dialogues, how, encoder)))
 
     def validate(model: CrossEncoder) -> dict[str, float]:

@@ -28,7 +28,7 @@ from turnwise.models.roles import (
     prefixed,
     relation_to,
 )
-from turnwise.models.training.noise import noisy
+from turnwise.models.training.noise import add_noise
 
 Int64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
@@ -86,12 +86,12 @@ class WindowBatch:
         """Indices in `items` of the utterances as a context has them, each once."""
         return np.union1d(self.first[self.spoken], self.second[self.spoken])
 
-    def noisy_items(self, share: float, rng: np.random.Generator) -> list[RoleText]:
+    def draw_noisy_items(self, share: float, rng: np.random.Generator) -> list[RoleText]:
         """Return `items`, in which a share of those of contexts has noise; targets stay clean."""
         items = list(self.items)
         for index in self.in_context:
             if rng.random() < share:
-                items[index] = items[index]._replace(text=noisy(items[index].text, rng))
+                items[index] = items[index]._replace(text=add_noise(items[index].text, rng))
         return items
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from turnwise.models.arrays import Float32, Float64
-from turnwise.models.confidence import Calibration, Spread, features, rescaled
+from turnwise.models.confidence import Calibration, Spread, features, rescale
 from turnwise.models.example_confidence import ExampleCalibration
 from turnwise.models.groups import next_answer
 from turnwise.models.rerankers.cascade import RerankedCalibration, reranked_features
@@ -156,7 +156,7 @@ class Confidence:
     def correct(self, view: PoolView, confidence: float) -> float:
         """Return a confidence with the correction of the pool, if it has one."""
         if correction := view.settings.calibration:
-            return float(rescaled(confidence, correction.slope, correction.offset))
+            return float(rescale(confidence, correction.slope, correction.offset))
         return confidence
 
 

@@ -39,12 +39,12 @@ class Pairwise:
         """Return the vector (d,) of a context of at least one utterance, the newest last."""
         recent = candidate_inputs(context[-self._model.context_length :])
         embeddings = await self._encoder.encode(recent, Priority.TURN, self._timeout)
-        return self._model.contexts(embeddings)
+        return self._model.project_context(embeddings)
 
     async def candidates(self, texts: Sequence[str]) -> Float32:
         """Encode texts as responses, (n, d) unit rows."""
         embeddings = await self._encoder.encode(candidate_inputs(texts), Priority.BULK)
-        return await asyncio.to_thread(self._model.responses, embeddings)
+        return await asyncio.to_thread(self._model.project_responses, embeddings)
 
     async def examples(self, texts: Sequence[str]) -> Float32:  # noqa: ARG002
         """Reject them: the model compares a candidate with a whole context."""
@@ -60,4 +60,4 @@ class Pairwise:
         inputs = candidate_inputs(text for context in contexts for text in context)
         embeddings = await self._encoder.encode(inputs, Priority.BULK)
         parts = embeddings.reshape(len(contexts), -1, embeddings.shape[1])
-        return await asyncio.to_thread(lambda: np.stack([*map(self._model.contexts, parts)]))
+        return await asyncio.to_thread(lambda: np.stack([*map(self._model.project_context, parts)]))

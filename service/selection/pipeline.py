@@ -19,7 +19,7 @@ import numpy as np
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.diversity import most_diverse
 from turnwise.models.fusion import Fusion
-from turnwise.models.rerankers.cascade import combined_scores, standardised
+from turnwise.models.rerankers.cascade import combine_scores, standardised
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.logs import reads_learned
 from turnwise.service.observe.metrics import CascadeOutcome
@@ -211,7 +211,7 @@ class Pipeline:
             return found._replace(cascade="failed")
         scores = np.array([hit.score for hit in found.hits])
         z = standardised(scores, estimate.spread)
-        combined = combined_scores(read, z, cascade.weight)
+        combined = combine_scores(read, z, cascade.weight)
         confidence = self._confidence.after_reranking(
             estimate, cascade.confidence, found.hits, read, combined
         )

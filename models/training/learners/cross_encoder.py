@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
-from turnwise.models.errors import ModelError, naming
+from turnwise.models.errors import ModelError, name_files
 from turnwise.models.evaluation.metrics import Metrics
 from turnwise.models.evaluation.minimal_pairs import read_minimal_pairs
 from turnwise.models.evaluation.ranking import Building, RankingExample, build_ranking
@@ -159,7 +159,7 @@ def read_lists(
         order = np.random.default_rng(config.seed).permutation(len(dialogues))[:seen]
         dialogues = [dialogues[index] for index in order]
     how = Building(config.sources, config.candidates, context=1, seed=config.seed)
-    with naming([find(corpus.path)]):
+    with name_files([find(corpus.path)]):
         return list(build_ranking(dialogues, how, encoder))
 
 

@@ -51,7 +51,7 @@ from turnwise.models.training.corpora import (
     validation_utterances,
     warn_of_cut_texts,
 )
-from turnwise.models.training.noise import noisy
+from turnwise.models.training.noise import add_noise
 from turnwise.models.training.similar import SimilarUtterances
 from turnwise.models.training.trainer import warm_up_and_decay
 from turnwise.models.training.validation import encoder_validator
@@ -198,7 +198,7 @@ class EncoderLearner(nn.Module):
                 distilled = self._distil(self._teacher, laid_out, encoded, rng)
                 yield "distil", self.config.objectives.distil * distilled
 
-        return laid_out.noisy_items(self.config.noise, rng), losses_of
+        return laid_out.draw_noisy_items(self.config.noise, rng), losses_of
 
     def _make_other_tasks(self, rng: np.random.Generator) -> Iterator[Task]:
         """Yield the tasks of texts that are no dialogues, as far as the run has them."""
@@ -225,7 +225,7 @@ class EncoderLearner(nn.Module):
         """Return the task of utterances that are compared as examples are."""
         texts, taught = similar.draw(rng)
         noise = self.config.noise
-        said = [noisy(text, rng) if rng.random() < noise else text for text in texts]
+        said = [add_noise(text, rng) if rng.random() < noise else text for text in texts]
 
         def losses_of(encoded: Tensor) -> Iterator[tuple[str, Tensor]]:
             theirs = torch.from_numpy(taught).to(encoded)
@@ -246,7 +246,7 @@ class EncoderLearner(nn.Module):
             loss = losses.minimal_pairs_loss(vectors, queries)
             yield "minimal_pairs", self.config.objectives.minimal_pairs * loss
 
-        return laid_out.noisy_items(self.config.noise, rng), losses_of
+        return laid_out.draw_noisy_items(self.config.noise, rng), losses_of
 
     def _compute_losses(
         self, vectors: losses.Vectors, batch: WindowBatch, rng: np.random.Generator
@@ -313,7 +313,7 @@ class EncoderLearner(nn.Module):
             encoded = encoder.encode_in_roles(items).reshape(len(HEADS), len(texts), -1)
             return torch.from_numpy(encoded).to(self.encoder.device)
 
-        heads.start_from(
+        heads.fit_to_teacher(
             vectors(self._reader, [read_as(role) for role, _ in HEADS]), vectors(teacher, HEADS)
         )
 

@@ -116,8 +116,8 @@ class PairwiseLearner(nn.Module):
         answers = [index_of.setdefault(pair.target.text, len(index_of)) for pair in batch]
         responses = torch.tensor(answers)
         encoded = self.embed(list(index_of))
-        projected = self.projectors.contexts(encoded[contexts], missing.to(encoded.device))
-        logits = projected @ self.projectors.responses(encoded[responses]).T
+        projected = self.projectors.project_contexts(encoded[contexts], missing.to(encoded.device))
+        logits = projected @ self.projectors.project_responses(encoded[responses]).T
         same_text = responses[:, None] == responses
         loss = contrastive_loss(logits / self.config.temperature, same_text.to(logits.device))
         return {"contrastive": loss}, len(index_of)

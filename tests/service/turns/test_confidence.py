@@ -18,7 +18,7 @@ from tests.support.oracle import Oracle
 from tests.support.service import Launch, Live, Turnwise, with_replies
 from tests.support.waiting import eventually
 from turnwise.models.card import CARD
-from turnwise.models.confidence import Calibration, Spread, features, rescaled
+from turnwise.models.confidence import Calibration, Spread, features, rescale
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.roles import EncoderKind
 from turnwise.models.scores import Aggregation
@@ -184,7 +184,7 @@ def test_the_calibration_of_a_pool_moves_its_confidences(live: Live) -> None:
     assert live.get("/pools/default")["calibration"] == correction
     (listed,) = (pool for pool in live.get("/pools")["pools"] if pool["name"] == "default")
     assert listed["calibration"] == correction
-    wanted = pytest.approx(float(rescaled(before, 0.5, -1.0)))
+    wanted = pytest.approx(float(rescale(before, 0.5, -1.0)))
     assert last_turn(live, "t")["confidence"] == wanted
     assert live.post("/rank", context=CONTEXT, pool="default")["confidence"] == wanted
     live.ok(live.http.put("/pools/default", json={"calibration": None}))

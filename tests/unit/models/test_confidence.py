@@ -13,7 +13,7 @@ from turnwise.models.confidence import (
     held_out,
     logits,
     regress,
-    rescaled,
+    rescale,
 )
 
 WEIGHTS = [0.8, 1.5, 2.0, -0.3, 0.2]
@@ -123,8 +123,8 @@ def test_held_out_confidences_know_nothing_of_their_own_group() -> None:
 @given(st.floats(0.001, 0.999), st.floats(0.1, 5), st.floats(-3, 3))
 def test_rescaling_moves_the_logit(p: float, slope: float, offset: float) -> None:
     moved = slope * np.log(p / (1 - p)) + offset
-    assert rescaled(p, slope, offset) == pytest.approx(1 / (1 + np.exp(-moved)), rel=1e-6)
-    assert rescaled(p, 1.0, 0.0) == pytest.approx(p)
+    assert rescale(p, slope, offset) == pytest.approx(1 / (1 + np.exp(-moved)), rel=1e-6)
+    assert rescale(p, 1.0, 0.0) == pytest.approx(p)
 
 
 def test_certain_confidences_have_finite_logits() -> None:

@@ -13,7 +13,7 @@ from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
 from turnwise.models.encoder.torch import UtteranceEncoder, tokenize
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, candidate_inputs
 from turnwise.models.scores import reachability, rows, running_query
-from turnwise.models.training.config import EncoderConfig, read_stages, renamed
+from turnwise.models.training.config import EncoderConfig, read_stages, rename_fields
 
 REPLIES = Path(__file__).parents[3] / "examples" / "replies.jsonl"
 RECIPES = DEFAULT_MODEL.parent / "training" / "recipes"
@@ -79,7 +79,7 @@ def read_default_stages() -> list[EncoderConfig]:
 
 def test_it_was_trained_by_the_recipe() -> None:
     recipe = read_default_stages()[-1].model_dump(mode="json")
-    trained = renamed(json.loads((DEFAULT_MODEL / "turnwise.json").read_text())["trained"])
+    trained = rename_fields(json.loads((DEFAULT_MODEL / "turnwise.json").read_text())["trained"])
     for name in (
         "data",
         "optimiser",

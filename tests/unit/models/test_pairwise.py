@@ -45,8 +45,8 @@ def test_vectors_are_their_formula(model: PairwiseModel, pairwise_folder: Path, 
     filled = np.concatenate([weights["padding"][: 3 - len(recent)], recent]).reshape(-1)
     context = projected(weights, "context", filled)
     response = projected(weights, "response", embeddings[0].astype(np.float64))
-    assert np.allclose(model.contexts(embeddings), context, atol=1e-5)
-    assert np.allclose(model.responses(embeddings)[0], response, atol=1e-5)
+    assert np.allclose(model.project_context(embeddings), context, atol=1e-5)
+    assert np.allclose(model.project_responses(embeddings)[0], response, atol=1e-5)
 
 
 def test_no_texts_give_no_vectors(model: PairwiseModel) -> None:
@@ -57,12 +57,12 @@ def test_cached_embeddings_give_the_context_of_the_texts(model: PairwiseModel) -
     cached = np.concatenate([model.embed([text]) for text in TEXTS])
     for end in range(1, len(TEXTS) + 1):
         by_text = model.encode_contexts([TEXTS[:end]])[0]
-        assert np.allclose(model.contexts(cached[:end]), by_text, atol=1e-5)
+        assert np.allclose(model.project_context(cached[:end]), by_text, atol=1e-5)
 
 
 def test_an_empty_context_is_refused(model: PairwiseModel) -> None:
     with pytest.raises(ValueError, match="at least one utterance"):
-        model.contexts(np.empty((0, 32), np.float32))
+        model.project_context(np.empty((0, 32), np.float32))
     with pytest.raises(ValueError, match="at least one utterance"):
         model.encode_contexts([["one"], []])
 

@@ -6,7 +6,7 @@ from turnwise.models.roles import (
     Relation,
     Role,
     RoleText,
-    becomes,
+    can_become,
     encoder_kind,
     prefix,
     prefixed,
@@ -75,7 +75,7 @@ def test_a_text_does_not_choose_how_it_is_read() -> None:
 def test_a_kind_becomes_one_that_distinguishes_at_least_as_much(
     before: EncoderKind, after: EncoderKind, possible: bool
 ) -> None:
-    assert becomes(before, after) is possible
+    assert can_become(before, after) is possible
 
 
 @pytest.mark.parametrize("kind", sorted(set(EncoderKind) - {EncoderKind.HEADS}))

@@ -14,7 +14,7 @@ from turnwise.models.fusion import Fusion
 from turnwise.models.rerankers.cascade import (
     Cascade,
     RerankedCalibration,
-    combined_scores,
+    combine_scores,
     reranked_features,
     standardised,
 )
@@ -111,7 +111,7 @@ async def test_the_first_hits_are_ordered_by_logit_and_score_and_the_others_foll
     spread = await pool.spread(CONTEXT.query(Aggregation("mean")))
     z = standardised(np.array([hit.score for hit in hits]), spread)
     logits = np.array([len(hit.candidate.text) / 10 for hit in hits[:4]])
-    combined = combined_scores(logits, z, 0.5)
+    combined = combine_scores(logits, z, 0.5)
     order = np.argsort(-combined, kind="stable")
     assert [each.id for each in after.candidates] == [hits[i].candidate.id for i in order]
     assert [each.score for each in after.candidates] == pytest.approx(combined[order], abs=1e-5)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from turnwise.models.dialogue_files import DialogueFormat
-from turnwise.models.errors import naming
+from turnwise.models.errors import name_files
 from turnwise.models.evaluation.additivity import evaluate_additivity
 from turnwise.service.cli.models.evaluate.loading import load_encoders
 from turnwise.service.cli.models.evaluate.options import Compared
@@ -22,6 +22,6 @@ def measure(
     """Compare mixtures of two utterances with their parts."""
     dialogues = read_files(data, limit, form)
     encoders = load_encoders(compared)
-    with naming(data):
+    with name_files(data):
         rows = evaluate_additivity(encoders, dialogues)
     report("additivity", data, rows, out)

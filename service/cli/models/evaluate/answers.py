@@ -4,7 +4,7 @@ from pathlib import Path
 
 from turnwise.models.data import Record
 from turnwise.models.dialogue_files import DialogueFormat, read_dialogues
-from turnwise.models.errors import naming
+from turnwise.models.errors import name_files
 from turnwise.models.evaluation.answers import DRAWS, Answer, evaluate_answers, read_answer
 from turnwise.models.evaluation.dialogue_answers import evaluate_dialogue_answers, find_answers
 from turnwise.models.text_files import open_binary
@@ -32,11 +32,11 @@ def measure(
     others = [each.text for each in pool if len(each.questions) < 2]
     questions = [row.candidate.text for row in CandidateReader().read_files(outside)]
     encoders = load_encoders(compared)
-    with naming(data):
+    with name_files(data):
         rows = list(
             evaluate_answers(encoders, answers, questions, examples, covered, others=others)
         )
-    with naming(dialogues):
+    with name_files(dialogues):
         pools = {
             "/".join(file.parts[-2:]): find_answers(list(read_dialogues(file, form)))
             for file in dialogues

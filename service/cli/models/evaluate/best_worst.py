@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from turnwise.models.errors import naming
+from turnwise.models.errors import name_files
 from turnwise.models.text_files import write_jsonl
 from turnwise.models.texts import write_count
 from turnwise.service.cli.options import Written
@@ -24,7 +24,7 @@ def tuples(
     from turnwise.models.evaluation.best_worst import make_tuples, read_items
 
     read = read_items(items)
-    with naming([items]):
+    with name_files([items]):
         made = make_tuples(read, seed)
     write_jsonl(out, ({"id": str(n), "items": three} for n, three in enumerate(made, start=1)))
     typer.echo(f"{write_count(len(made), 'tuple')} written to {out}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from turnwise.models.dialogue_files import DialogueFormat
-from turnwise.models.errors import naming
+from turnwise.models.errors import name_files
 from turnwise.models.evaluation.confidence import evaluate_confidence, texts_of
 from turnwise.service.cli.models.evaluate.loading import load_encoders
 from turnwise.service.cli.models.evaluate.options import Compared
@@ -26,7 +26,7 @@ def measure(
     dialogues = read_files(data, limit, form)
     encoders = load_encoders(compared)
     more = texts_of(read_files(pool, form=form))
-    with naming(data):
+    with name_files(data):
         rows = list(evaluate_confidence(encoders, dialogues, more, sizes, contexts))
     note = "Half of the pools have the true reply, the others the same candidates without it."
     report("confidence", [*data, *pool], rows, out, note)

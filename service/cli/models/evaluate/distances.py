@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from turnwise.models.dialogue_files import DialogueFormat
-from turnwise.models.errors import naming
+from turnwise.models.errors import name_files
 from turnwise.models.evaluation.distances import evaluate_distances
 from turnwise.service.cli.models.evaluate.loading import load_encoders
 from turnwise.service.cli.models.evaluate.options import Compared
@@ -23,6 +23,6 @@ def measure(
     """Compare utterances with those before and after them."""
     dialogues = read_files(data, limit, form)
     encoders = load_encoders(compared)
-    with naming(data):
+    with name_files(data):
         rows = evaluate_distances(encoders, dialogues, reach)
     report("distances", data, rows, out)

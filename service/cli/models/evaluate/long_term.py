@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from turnwise.models.dialogue_files import DialogueFormat
-from turnwise.models.errors import naming
+from turnwise.models.errors import name_files
 from turnwise.models.evaluation.long_term import Setting, evaluate_long_term, make_goal_sets
 from turnwise.models.evaluation.truncation import warn_of_long_dialogues
 from turnwise.service.cli.models.evaluate.loading import load_encoders
@@ -27,7 +27,7 @@ def measure(
     """Put three goals into the order in which the dialogue reached them."""
     read = list(map(_read_setting, settings))
     dialogues = read_files(data, limit, form)
-    with naming(data):
+    with name_files(data):
         goal_sets = make_goal_sets(dialogues, read)
     encoders = load_encoders(compared)
     warn_of_long_dialogues(encoders, data, dialogues, {setting.context for setting in read})

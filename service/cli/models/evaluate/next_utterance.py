@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from turnwise.models.dialogue_files import DialogueFormat
-from turnwise.models.errors import naming
+from turnwise.models.errors import name_files
 from turnwise.models.evaluation.next_utterance import evaluate_next_utterance
 from turnwise.models.evaluation.truncation import warn_of_long_dialogues
 from turnwise.service.cli.models.evaluate.loading import load_encoders_and_pairwise
@@ -26,6 +26,6 @@ def measure(
     dialogues = read_files(data, limit, form)
     models = load_encoders_and_pairwise(compared)
     warn_of_long_dialogues(models, data, dialogues, lengths)
-    with naming(data):
+    with name_files(data):
         rows = evaluate_next_utterance(models, dialogues, lengths, parts=parts)
     report("next-utterance", data, rows, out)

@@ -9,7 +9,7 @@ import typer
 from rich.progress import track
 
 from turnwise.models.dialogue_files import DialogueFormat
-from turnwise.models.errors import naming
+from turnwise.models.errors import name_files
 from turnwise.models.evaluation.journal import as_offered, read_choices
 from turnwise.models.evaluation.ranking import (
     Building,
@@ -79,7 +79,7 @@ def build(
     """Write an R10 file of dialogues."""
     how = Building(tuple(sources), candidates, replies, context, seed)
     dialogues = read_files(data, limit, form)
-    with naming(data):
+    with name_files(data):
         total = len(draw_replies(dialogues, how))
         examples = track(build_ranking(dialogues, how), "building", total, transient=True)
         count = write_jsonl(out, map(asdict, examples))

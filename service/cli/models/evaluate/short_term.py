@@ -10,7 +10,7 @@ import typer
 
 from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.errors import naming
+from turnwise.models.errors import name_files
 from turnwise.models.evaluation.language_model import sampled_replies
 from turnwise.models.evaluation.short_term import (
     ShortTermExample,
@@ -86,7 +86,7 @@ def _make_examples(
         known = encoders.get("base") if retriever == compared.base else None
         encoder = known or UtteranceEncoder(retriever, precision=compared.precision)
         propose = retrieved_replies(encoder, dialogues, making.history)
-    with naming(data), SystemProgress() as bar:
+    with name_files(data), SystemProgress() as bar:
         progress = partial(bar, "finding candidates")
         examples = make_examples(dialogues, making.history, making.distance, propose, progress)
     return examples, note

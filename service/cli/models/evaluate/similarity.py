@@ -4,7 +4,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from turnwise.models.errors import naming
+from turnwise.models.errors import name_files
 from turnwise.models.evaluation.language_model import LanguageModel
 from turnwise.models.evaluation.similarity import (
     check_scores,
@@ -27,7 +27,7 @@ from turnwise.service.cli.models.evaluate.report import report
 def measure(data: list[Path], compared: Compared, *, out: Path | None, limit: int | None) -> None:
     """Compare sentences, alone and in context, and correlate with people's scores."""
     pairs = read_pairs(data, limit)
-    with naming(data):
+    with name_files(data):
         check_scores(pairs)
     models = load_encoders_and_pairwise(compared)
     warn_of_truncation(models, texts_of_examples(pairs))

@@ -70,9 +70,9 @@ def test_heads_start_from_a_regression_and_come_closer_to_the_teacher(
     regression = RoleHeads(D)
     read = torch.from_numpy(seen).float()
     wanted = torch.from_numpy(taught).float()
-    heads.start_from(read, wanted)
+    heads.fit_to_teacher(read, wanted)
     monkeypatch.setattr("turnwise.models.encoder.heads.FIT_STEPS", 0)
-    regression.start_from(read, wanted)
+    regression.fit_to_teacher(read, wanted)
     penalty = RIDGE * 400 / D * np.eye(D)
     for head, ((role, relation), x, y) in enumerate(zip(HEADS, seen, taught, strict=True)):
         w = np.linalg.inv(x.T @ x + penalty) @ x.T @ y

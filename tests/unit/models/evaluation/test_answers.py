@@ -13,7 +13,7 @@ from turnwise.models.evaluation.answers import (
     Answer,
     encode_answers,
     evaluate_answers,
-    first_answers,
+    find_first_answers,
     read_answers,
 )
 from turnwise.models.fusion import DEFAULT_FUSION, NO_EXAMPLE
@@ -53,7 +53,7 @@ def test_partly_covered_pools_have_answers_without_examples(encoder: UtteranceEn
 def test_without_examples_the_reply_scores_decide(encoder: UtteranceEncoder) -> None:
     trial = encode_answers(encoder, ANSWERS, OUTSIDE_ALL).trial(0, 1.0, seed=0)
     assert (trial.scores(DEFAULT_FUSION) == trial.replies).all()
-    found = first_answers(trial, DEFAULT_FUSION)
+    found = find_first_answers(trial, DEFAULT_FUSION)
     of_right = trial.replies[np.arange(9), trial.right[:9], None]
     assert found.rank.tolist() == [*(trial.replies[:9] >= of_right).sum(axis=1), 3]
     assert found.outside.tolist() == [False] * 9 + [True]

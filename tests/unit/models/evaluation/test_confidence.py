@@ -113,7 +113,7 @@ def test_queries_are_those_of_the_card(encoder: UtteranceEncoder, searches: Sear
 
 def test_joined_answers_keep_dialogues_apart(searches: Searches) -> None:
     one = searches.answers([5])
-    both = Answers.joined([one, one])
+    both = Answers.join([one, one])
     half = len(one.right)
     assert {*both.dialogue[:half]}.isdisjoint(both.dialogue[half:])
     assert both.features[half:] == pytest.approx(one.features)

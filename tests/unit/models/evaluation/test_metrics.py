@@ -11,6 +11,7 @@ from turnwise.models.evaluation.metrics import (
     auroc,
     average_settings,
     calibration_error,
+    group_by_length,
     median_ms,
     pearson,
     ranking_metrics,
@@ -19,7 +20,6 @@ from turnwise.models.evaluation.metrics import (
     retrieval_metrics,
     risks,
     search_metrics,
-    spans,
     spearman,
 )
 
@@ -128,11 +128,11 @@ def test_settings_weigh_the_same() -> None:
 
 def test_spans_of_lengths_hold_each_context_once() -> None:
     lengths = np.array([0, 1, 2, 3, 4, 5, 8, 9, 40])
-    found = spans(lengths)
+    found = group_by_length(lengths)
     assert list(found) == [f"turns={span}" for span in ("0", "1", "2", "3-4", "5-8", "9+")]
     assert sum(those.astype(int) for those in found.values()).tolist() == [1] * 9
     assert lengths[found["turns=5-8"]].tolist() == [5, 8]
-    assert list(spans(np.array([3, 3]))) == ["turns=3-4"]
+    assert list(group_by_length(np.array([3, 3]))) == ["turns=3-4"]
 
 
 def test_correlations_are_undefined_for_constants_and_two_points() -> None:

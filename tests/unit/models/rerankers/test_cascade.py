@@ -13,7 +13,7 @@ from turnwise.models.rerankers.cascade import (
     CONFIG,
     Cascade,
     RerankedCalibration,
-    combined_scores,
+    combine_scores,
     read_cascade,
     reranked_features,
     standardised,
@@ -28,14 +28,14 @@ def test_hits_that_were_read_are_above_the_others_which_keep_their_order(
     scores: np.ndarray, logits: np.ndarray
 ) -> None:
     z = np.sort(scores)[::-1]
-    combined = combined_scores(logits, z, 0.5)
+    combined = combine_scores(logits, z, 0.5)
     assert combined[:4].tolist() == pytest.approx((logits + 0.5 * z[:4]).tolist())
     assert combined[4:].max() <= combined[:4].min()
     assert (np.diff(combined[4:]) <= 0).all()
 
 
 def test_a_hit_that_was_not_read_is_as_far_below_as_the_first_stage_has_it() -> None:
-    combined = combined_scores(np.array([1.0, 3.0]), np.array([4.0, 2.0, 1.5, -1.0]), 2.0)
+    combined = combine_scores(np.array([1.0, 3.0]), np.array([4.0, 2.0, 1.5, -1.0]), 2.0)
     assert combined.tolist() == [9.0, 7.0, 6.0, 1.0]
 
 

@@ -21,7 +21,7 @@ from turnwise.models.training.config import (
     MultilingualConfig,
     PairwiseConfig,
 )
-from turnwise.models.training.run import learner_of
+from turnwise.models.training.run import make_learner
 from turnwise.models.training.trainer import StepReport, fit
 from turnwise.models.training.windows import Window
 
@@ -47,7 +47,7 @@ def short_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def train_once(config: Config, out: Path) -> Trained:
     seen: list[StepReport] = []
-    fit(learner_of(config, Path), out, report=seen.append)
+    fit(make_learner(config, Path), out, report=seen.append)
     return Trained(config, out, seen)
 
 
@@ -215,9 +215,9 @@ def check_resuming(tmp_path: Path) -> Callable[[Config], None]:
     def check(config: Config) -> None:
         unbroken = train_once(config, tmp_path / "unbroken")
         with pytest.raises(KeyboardInterrupt):
-            fit(learner_of(config, Path), tmp_path / "broken", report=stop)
+            fit(make_learner(config, Path), tmp_path / "broken", report=stop)
         seen: list[StepReport] = []
-        fit(learner_of(config, Path), tmp_path / "broken", report=seen.append, resume=True)
+        fit(make_learner(config, Path), tmp_path / "broken", report=seen.append, resume=True)
         assert [progress.step for progress in seen] == list(range(3, len(unbroken.seen) + 1))
         assert len(seen) > 1
         broken = Trained(config, tmp_path / "broken", seen)

@@ -24,7 +24,7 @@ from turnwise.models.training.learners.encoder import EncoderLearner
 from turnwise.models.training.windows import Window, collate, crop
 
 
-def learner_of(config: EncoderConfig, **changes: object) -> EncoderLearner:
+def make_learner(config: EncoderConfig, **changes: object) -> EncoderLearner:
     return EncoderLearner(changed(config, **changes), Path)
 
 
@@ -56,7 +56,7 @@ def test_training_lowers_the_loss(trained_encoder: Trained) -> None:
 @pytest.mark.train
 def test_the_base_is_kept_in_part(trained_encoder: Trained) -> None:
     assert isinstance(trained_encoder.config, EncoderConfig)
-    before = learner_of(trained_encoder.config).encoder.state_dict()
+    before = make_learner(trained_encoder.config).encoder.state_dict()
     encoder = UtteranceEncoder(trained_encoder.out / "model", device="cpu")
     assert (encoder.kind, encoder.aggregation.last_rows) == (EncoderKind.TRIPLE, 3)
     kept = encoder.model.state_dict()
@@ -96,7 +96,7 @@ def test_heads_are_trained_with_the_encoder_and_kept_beside_it(
     encoder_config: EncoderConfig, tmp_path: Path
 ) -> None:
     config = changed(encoder_config, kind=EncoderKind.HEADS)
-    before = learner_of(config).heads
+    before = make_learner(config).heads
     trained = train_once(config, tmp_path)
     encoder = UtteranceEncoder(tmp_path / "model", device="cpu")
     assert encoder.kind is EncoderKind.HEADS
@@ -108,7 +108,7 @@ def test_heads_are_trained_with_the_encoder_and_kept_beside_it(
         assert torch.allclose(value, wanted, atol=2e-3), name
         moved = (learned - before.state_dict()[name]).abs().amax((1, 2))
         assert (moved > 1e-3).all(), name  # all heads
-    goes_on = learner_of(changed(config, base=str(tmp_path / "model"), keep_base=0.0))
+    goes_on = make_learner(changed(config, base=str(tmp_path / "model"), keep_base=0.0))
     assert goes_on.heads
     assert torch.equal(goes_on.heads.up, encoder.heads.up)
 
@@ -116,7 +116,7 @@ def test_heads_are_trained_with_the_encoder_and_kept_beside_it(
 def test_a_step_of_heads_trains_both_sides_and_reads_each_text_twice(
     encoder_config: EncoderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = learner_of(without_nli(encoder_config), kind=EncoderKind.HEADS)
+    learner = make_learner(without_nli(encoder_config), kind=EncoderKind.HEADS)
     batch = learner.batches(0)[0]
     cropped = [crop(window, 11, np.random.default_rng(0)) for window in batch]
     seen: list[losses.Vectors] = []
@@ -129,7 +129,7 @@ def test_a_step_of_heads_trains_both_sides_and_reads_each_text_twice(
 
 
 def test_the_vectors_of_a_step_are_those_of_the_heads(encoder_config: EncoderConfig) -> None:
-    learner = learner_of(encoder_config, kind=EncoderKind.HEADS)
+    learner = make_learner(encoder_config, kind=EncoderKind.HEADS)
     assert learner.heads
     torch.nn.init.normal_(learner.heads.down, std=0.3)
     laid_out = collate(both_sides(), EncoderKind.HEADS)
@@ -170,7 +170,7 @@ def test_c3l_can_learn_from_the_pairs_of_ccl(encoder_config: EncoderConfig) -> N
     found = []
     for positives in ("triples", "pairs"):
         objectives = {"c3l": 1.0, "c3l_positives": positives}
-        learner = learner_of(without_nli(encoder_config), objectives=objectives)
+        learner = make_learner(without_nli(encoder_config), objectives=objectives)
         parts, _ = learner.loss(learner.batches(0)[0], np.random.default_rng(1))
         found.append(parts["c3l"].item())
     assert found[0] != pytest.approx(found[1])
@@ -180,7 +180,7 @@ def test_a_curved_encoder_goes_on_as_a_triple_encoder(
     tiny_encoder_folder: Folder, encoder_config: EncoderConfig
 ) -> None:
     curved = tiny_encoder_folder(EncoderKind.CURVED)
-    learner = learner_of(encoder_config, base=str(curved))
+    learner = make_learner(encoder_config, base=str(curved))
     before = UtteranceEncoder(curved, device="cpu")
     table = before.model[0].auto_model.get_input_embeddings().weight
     after = learner.encoder[0].auto_model.get_input_embeddings().weight
@@ -193,7 +193,7 @@ def test_an_encoder_becomes_none_that_knows_less(
 ) -> None:
     base = tiny_encoder_folder(EncoderKind.HEADS)
     with pytest.raises(ModelError, match=f"base '{base}' is a heads encoder"):
-        learner_of(encoder_config, base=str(base))
+        make_learner(encoder_config, base=str(base))
 
 
 def test_heads_learn_from_minimal_pairs_and_similarities(
@@ -216,7 +216,7 @@ def test_heads_learn_from_minimal_pairs_and_similarities(
         minimal_pairs={"paths": [str(pairs)], "pairs": 2},
         objectives={"similarity": 1.0, "minimal_pairs": 1.0},
     )
-    learner = learner_of(config)
+    learner = make_learner(config)
     step = learner.batches(0)[0]
     optimiser = learner.optimiser()
     losses = [step_loss(learner, step, optimiser) for _ in range(8)]
@@ -229,7 +229,7 @@ def test_heads_learn_every_role_from_a_teacher(
     def distance(teacher: Path) -> float:
         config = without_nli(changed(encoder_config, kind=EncoderKind.HEADS, base=str(taught)))
         objectives = {"distil": 2.0}
-        learner = learner_of(config, teacher=str(teacher), objectives=objectives)
+        learner = make_learner(config, teacher=str(teacher), objectives=objectives)
         parts, _ = learner.loss(learner.batches(0)[0], np.random.default_rng(0))
         return parts["distil"].item()
 
@@ -252,7 +252,7 @@ def test_heads_learn_from_the_encoder_below_them_which_stays(
         teacher="base",
         objectives={"distil": 1.0, "ccl": 1.0},
     )
-    before = learner_of(config)
+    before = make_learner(config)
     after = train_once(config, tmp_path)
     moved = {
         n for n, value in before.state_dict().items() if not torch.equal(value, after.weights[n])
@@ -278,10 +278,10 @@ def test_new_heads_start_where_they_say_most_about_their_teacher(
         return np.einsum("rtd,std->rs", ours, theirs) / len(texts)
 
     config = changed(without_nli(encoder_config), kind=EncoderKind.HEADS)
-    taught = likeness(learner_of(config, teacher=str(folder), objectives={"distil": 1.0}))
+    taught = likeness(make_learner(config, teacher=str(folder), objectives={"distil": 1.0}))
     assert taught.argmax(axis=1).tolist()[:3] == [0, 1, 2]  # each head its own role
     assert taught[3, 3] - taught[3, 4] > 0 < taught[4, 4] - taught[4, 3]
-    assert taught.diagonal().min() > 0.99 > likeness(learner_of(config)).max()
+    assert taught.diagonal().min() > 0.99 > likeness(make_learner(config)).max()
 
 
 def test_an_encoder_with_prefixes_learns_from_one_of_its_kind(
@@ -289,7 +289,7 @@ def test_an_encoder_with_prefixes_learns_from_one_of_its_kind(
 ) -> None:
     base = str(tiny_encoder_folder(EncoderKind.TRIPLE))
     config = without_nli(changed(encoder_config, base=base))
-    learner = learner_of(config, teacher=base, objectives={"distil": 2.0})
+    learner = make_learner(config, teacher=base, objectives={"distil": 2.0})
     step = learner.batches(0)[0]
     assert step_loss(learner, step) == pytest.approx(0, abs=1e-5)
     with torch.no_grad():
@@ -306,7 +306,7 @@ def test_a_single_encoder_learns_from_a_teacher_where_every_text_is_a_target(
     base = str(tiny_encoder_folder(EncoderKind.SINGLE))
     objectives = {"distil": 1.0}
     changes = {"kind": EncoderKind.SINGLE, "base": base, "teacher": base, "objectives": objectives}
-    learner = learner_of(encoder_config, nli=None, **changes)
+    learner = make_learner(encoder_config, nli=None, **changes)
     said = tuple(Utterance("AB"[n % 2], text) for n, text in enumerate(("Hi", "Hi", "Bye", "Bye")))
     step = [Window(Dialogue("d", said), said, "B")]
     assert step_loss(learner, step) == pytest.approx(0, abs=1e-5)
@@ -343,26 +343,26 @@ def test_a_teacher_has_what_it_teaches(
         encoder_config, kind=kind, nli=None, objectives={"distil": 1.0}, teacher=folder
     )
     with pytest.raises(ModelError, match=f"teacher '{folder}' {why}"):
-        learner_of(config)
+        make_learner(config)
 
 
 def test_a_shallow_encoder_keeps_layers_of_its_base(
     encoder_config: EncoderConfig, tmp_path: Path
 ) -> None:
-    learner = learner_of(encoder_config, depth=1)
+    learner = make_learner(encoder_config, depth=1)
     learner.save(tmp_path / "model")
     kept = UtteranceEncoder(tmp_path / "model", device="cpu")
     assert transformer_of(kept.model).config.num_hidden_layers == 1
     ours = UtteranceEncoder(learner.encoder).encode(["a", "b c"], Role.AFTER)
     np.testing.assert_allclose(kept.encode(["a", "b c"], Role.AFTER), ours, atol=5e-3)
     with pytest.raises(ModelError, match="no 3 layers"):
-        learner_of(encoder_config, depth=3)
+        make_learner(encoder_config, depth=3)
 
 
 def test_each_text_of_a_step_is_encoded_once_a_role(
     encoder_config: EncoderConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = learner_of(without_nli(encoder_config))
+    learner = make_learner(without_nli(encoder_config))
     windows = learner.batches(0)[0]
     wanted = set()
     for window in (crop(window, 11, np.random.default_rng(0)) for window in windows):
@@ -383,7 +383,7 @@ def test_each_text_of_a_step_is_encoded_once_a_role(
 
 
 def test_an_epoch_is_the_same_for_the_same_seed_only(encoder_config: EncoderConfig) -> None:
-    one, two, other = (learner_of(encoder_config, seed=seed).batches(0) for seed in (1, 1, 2))
+    one, two, other = (make_learner(encoder_config, seed=seed).batches(0) for seed in (1, 1, 2))
     assert one == two
     assert one != other
     assert [len(batch) for batch in one] == [5] * 4
@@ -391,7 +391,7 @@ def test_an_epoch_is_the_same_for_the_same_seed_only(encoder_config: EncoderConf
 
 def test_a_spaced_batch_is_spaced_as_a_whole(encoder_config: EncoderConfig, tmp_path: Path) -> None:
     path = write_dialogues(tmp_path / "d.jsonl", [["No, I don't.", "Why?"]] * 20)
-    learner = learner_of(encoder_config, data=[{"path": str(path)}], batch_windows=2)
+    learner = make_learner(encoder_config, data=[{"path": str(path)}], batch_windows=2)
     styles = [{w.utterances[0].text for w in batch} for batch in learner.batches(0)]
     assert sorted(map(len, styles)) == [1] * 10
     assert set.union(*styles) == {"No, I don't.", "No , I don ' t ."}
@@ -412,7 +412,7 @@ def test_tied_weights_are_kept_once(
     tokenizer.save_pretrained(tied)
     config = changed(encoder_config, base=str(tied), optimiser={"learning_rate": 0.02})
     run = train_once(config, tmp_path / "out")
-    before = learner_of(config).encoder.state_dict()
+    before = make_learner(config).encoder.state_dict()
     learned = {name.removeprefix("encoder."): w for name, w in run.weights.items()}
     kept = UtteranceEncoder(tmp_path / "out" / "model", device="cpu").model.state_dict()
     assert len({*before} & {*learned}) == len(before) - 1
@@ -436,7 +436,7 @@ def test_texts_that_the_model_cuts_are_named_once(
     longest = "a " * (128 - len(["[CLS]", "[B1]", "[E]", "[BEFORE]", "[SEP]"]))
     texts = [["b", longest], ["c", "d", longest + "e", longest + "f"]]
     path = write_dialogues(tmp_path / "long.jsonl", texts)
-    learner_of(encoder_config, data=[{"path": str(path)}])
+    make_learner(encoder_config, data=[{"path": str(path)}])
     (warning,) = caplog.messages
     assert warning.startswith(f'{path}, dialogue "d1", utterance 3: longer than the model reads')
     assert warning.endswith("as are 2 of 6 in all")
@@ -454,4 +454,4 @@ def test_a_corpus_without_rivals_is_refused(
 ) -> None:
     path = write_dialogues(tmp_path / "single.jsonl", dialogues)
     with pytest.raises(DataError, match=rf"single\.jsonl: {said}"):
-        learner_of(encoder_config, data=[{"path": str(path)}])
+        make_learner(encoder_config, data=[{"path": str(path)}])

@@ -20,9 +20,9 @@ from turnwise.models.training.corpora import finder
 from turnwise.models.training.fusion import (
     calibrate_examples,
     draw_trials,
+    enlarge_pools,
     fit_examples,
     fit_fusion,
-    in_larger_pools,
     negative_log_likelihood,
     standardise,
 )
@@ -94,7 +94,7 @@ FUSION = Fusion(example=3.0, height=1.0, offset=-2.0, softness=0.6, agreement=0.
 def test_a_larger_pool_has_more_candidates_and_the_same_right_ones() -> None:
     trial = pool_of(0.5).trial(2, 0.5, seed=0)
     bank = units(np.random.default_rng(2), 600).astype(np.float32)
-    own, larger = in_larger_pools(trial, bank)
+    own, larger = enlarge_pools(trial, bank)
     assert (own.replies == trial.replies).all()
     assert larger.replies[:, :6] == pytest.approx(trial.replies)
     assert larger.replies[:, 6:] == pytest.approx(trial.contexts.queries @ bank[:500].T)

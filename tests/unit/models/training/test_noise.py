@@ -3,26 +3,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwise.models.training.noise import mistyped, noisy, spoken, typed
+from turnwise.models.training.noise import add_noise, mistype, write_as_spoken, write_as_typed
 
 KEPT = ("No", "I'd", "like", "two", "it", "costs", "3.50", "at", "10:30")
 
 
 @given(st.text(min_size=1), st.integers(0, 2**32 - 1))
 def test_noise_leaves_something_to_read(text: str, seed: int) -> None:
-    for write in (noisy, spoken, typed):
+    for write in (add_noise, write_as_spoken, write_as_typed):
         assert write(text, np.random.default_rng(seed))
 
 
 @given(st.text(), st.integers(0, 2**32 - 1))
 def test_noise_is_the_same_for_the_same_seed(text: str, seed: int) -> None:
-    one, two = (noisy(text, np.random.default_rng(seed)) for _ in range(2))
+    one, two = (add_noise(text, np.random.default_rng(seed)) for _ in range(2))
     assert one == two
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_speech_keeps_the_words_and_the_marks_inside_numbers(seed: int) -> None:
-    heard = spoken("No, I'd like two: it costs 3.50, at 10:30!", np.random.default_rng(seed))
+    heard = write_as_spoken(
+        "No, I'd like two: it costs 3.50, at 10:30!", np.random.default_rng(seed)
+    )
     words = iter(heard.split())
     assert all(word in words for word in KEPT)
     assert not set(heard.replace("3.50", "").replace("10:30", "")) & set(".,:!")
@@ -30,17 +32,17 @@ def test_speech_keeps_the_words_and_the_marks_inside_numbers(seed: int) -> None:
 
 def test_typists_make_errors_and_abbreviate() -> None:
     text = "Thanks, could you please tell me about the delivery tomorrow?"
-    seen = " ".join(typed(text, np.random.default_rng(seed)) for seed in range(60))
+    seen = " ".join(write_as_typed(text, np.random.default_rng(seed)) for seed in range(60))
     assert {"thx", "pls", "abt", "tmrw"} & set(seen.lower().split())
     assert len(set(seen.split())) > 3 * len(text.split())
 
 
 @given(st.text("abcdefgh", min_size=4, max_size=12), st.integers(0, 2**32 - 1))
 def test_a_typing_error_keeps_the_first_letter(word: str, seed: int) -> None:
-    wrong = mistyped(word, np.random.default_rng(seed))
+    wrong = mistype(word, np.random.default_rng(seed))
     assert abs(len(wrong) - len(word)) <= 1
     assert wrong[0] == word[0]
 
 
 def test_a_short_word_has_no_typing_error() -> None:
-    assert {mistyped("its", np.random.default_rng(seed)) for seed in range(20)} == {"its"}
+    assert {mistype("its", np.random.default_rng(seed)) for seed in range(20)} == {"its"}

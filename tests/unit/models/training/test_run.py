@@ -22,7 +22,7 @@ from turnwise.models.training import calibration
 from turnwise.models.training.calibration import calibrate, search_answers
 from turnwise.models.training.config import Validation, read_stages
 from turnwise.models.training.corpora import finder
-from turnwise.models.training.run import learner_of, run
+from turnwise.models.training.run import make_learner, run
 from turnwise.models.training.trainer import StepReport
 
 RESEARCH = Path(__file__).parents[4] / "research"
@@ -180,7 +180,7 @@ def test_no_learner_trains_on_what_validates(name: str, request: pytest.FixtureR
     config = request.getfixturevalue(name)
     same = Validation(paths=(config.data[0].path,))
     with pytest.raises(DataError, match="no dialogue to train on: all are left out"):
-        learner_of(config.model_copy(update={"validation": same}), Path)
+        make_learner(config.model_copy(update={"validation": same}), Path)
 
 
 @pytest.mark.parametrize("file", ["train.jsonl", "validation.jsonl"])

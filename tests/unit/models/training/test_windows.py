@@ -67,14 +67,14 @@ def test_a_window_ends_one_turn_before_its_length_is_reached_or_later() -> None:
 def test_noise_is_in_contexts_alone() -> None:
     said = tuple(Utterance("AB"[turn % 2], f"what is number {turn} [E]?") for turn in range(6))
     batch = collate(list(windows_of(Dialogue("d", said))), EncoderKind.HEADS)
-    noisy = batch.noisy_items(1.0, rng())
+    noisy = batch.draw_noisy_items(1.0, rng())
     changed = {index for index, item in enumerate(noisy) if item != batch.items[index]}
     assert changed <= set(batch.in_context.tolist())
     assert len(changed) > 3
     texts = [prefixed(EncoderKind.HEADS, item) for item in noisy]
     assert all(texts[index].startswith("[B2] [O] [BEFORE] ") for index in batch.in_context)
     assert not any(text.endswith("[E]?") for text in texts)
-    assert batch.noisy_items(0.0, rng()) == batch.items
+    assert batch.draw_noisy_items(0.0, rng()) == batch.items
 
 
 def test_a_batch_holds_each_text_once_a_role(batch: WindowBatch) -> None:

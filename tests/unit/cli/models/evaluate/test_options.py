@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from turnwise.models.errors import DataError, ModelError, naming
+from turnwise.models.errors import DataError, ModelError, name_files
 from turnwise.models.evaluation.report import Row
 from turnwise.models.extras import not_installed
 from turnwise.service.cli.main import app
@@ -47,7 +47,7 @@ def test_a_table_shows_names_with_brackets(
 
 
 def test_an_error_of_a_model_does_not_name_the_data() -> None:
-    with pytest.raises(ModelError, match=r"^no such model$"), naming([Path("a.jsonl")]):
+    with pytest.raises(ModelError, match=r"^no such model$"), name_files([Path("a.jsonl")]):
         raise ModelError("no such model")
 
 

@@ -10,13 +10,17 @@ import math
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
+    Callable,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from time import monotonic
+from typing import NamedTuple
 
 from turnwise.service.errors import Conflict, PoolNotReady
 from turnwise.service.pools.candidate import Candidate
@@ -46,7 +50,6 @@ from turnwise.service.pools.stores.rows import (
     write,
 )
 from turnwise.service.pools.stores.sample import Sample, SampledExamples, draw_sample
-from turnwise.service.pools.stores.store import SCANNED
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
 
@@ -59,8 +62,28 @@ LAG_SECONDS = 3.0
 see an edit."""
 
 
+MakeCandidates = Callable[[Mapping[str, Stored]], Sequence[Candidate]]
+"""Returns the candidates that an edit wants, from those that the pool has, by id."""
+
+
+class _Plan(NamedTuple):
+    """What an edit writes and removes.
+
+    Attributes:
+        batch: The candidates that it adds or replaces.
+        former_rows: The ids of the rows of examples that these candidates do not have any more.
+    """
+
+    batch: CandidateBatch
+    former_rows: Sequence[str]
+
+
 class RemotePool(Pool):
-    """A pool in a candidate store, as this replica last read it; empty before the first read."""
+    """A pool in a candidate store, as this replica last read it; empty before the first read.
+
+    The edits of this replica are written one after the other. If two replicas change one candidate
+    at once, the later one wins.
+    """
 
     def __init__(
         self,
@@ -77,6 +100,9 @@ class RemotePool(Pool):
         self._examples: SampledExamples | None = None
         """None for a collection that was made before there were examples."""
         self._measured_at = -math.inf
+        self._write_lock = asyncio.Lock()
+        self._written = 0
+        """Number of edits that this replica has written."""
 
     @property
     def revision(self) -> Revision | None:
@@ -155,66 +181,100 @@ class RemotePool(Pool):
         self, candidates: Sequence[Candidate], progress: EncodingProgress | None = None
     ) -> Edited:
         """Write the candidates that differ, batch by batch, and count one edit."""
-        return await self._write(candidates, progress, keeps_learned=True)
-
-    async def _write(
-        self,
-        candidates: Sequence[Candidate],
-        progress: EncodingProgress | None = None,
-        *,
-        keeps_learned: bool,
-    ) -> Edited:
-        known = self.known
-        has = await self._find(known, candidates)
-        if keeps_learned:
-            candidates = _keep_learned(has, candidates)
-        changed = _select_changed(has, candidates)
-        if not changed:
-            return Edited(known.position.version, 0, len(candidates), known.size)
-        self._check_examples(changed)
-        examples = name_examples(known.collection.name)
-        before = example_rows(has[each.id].candidate for each in changed if each.id in has)
-        after = {row.id for row in example_rows(changed)}
-        kept = await fetch_rows(self.store, examples, [row.id for row in before if row.id in after])
-        vectors = KnownVectors(_vectors_by_text(has), _vectors_by_text(kept))
-        for start in range(0, len(changed), SCANNED):
-            batch = await self._encode(changed[start : start + SCANNED], vectors)
-            await write(self.store, known.collection.name, batch)
-            if progress:
-                progress(start + len(batch.candidates), len(changed))
-        await self.store.remove(examples, [row.id for row in before if row.id not in after])
-        version, size = await self._count_edit(known)
-        return Edited(version, len(changed), len(candidates) - len(changed), size)
-
-    async def _encode(self, candidates: Sequence[Candidate], known: KnownVectors) -> CandidateBatch:
-        """Return candidates with their vectors; those of known texts are not encoded again."""
-        texts = [candidate.text for candidate in candidates]
-        said = [text for candidate in candidates for text in candidate.all_examples]
-        vectors = await encode_unknown(self.encoder, self._workers, texts, known)
-        examples = await encode_unknown(self.encoder, self._workers, said, known, kind="examples")
-        return CandidateBatch(candidates, vectors, examples)
+        ids = [candidate.id for candidate in candidates]
+        edited = await self._edit(ids, lambda has: _keep_learned(has, candidates), progress)
+        return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def revise(self, revise: Revise, ids: Sequence[str] | None = None) -> Edited:
         """Write the candidates that a function changes, batch by batch, and count one edit."""
-        changed: list[Candidate] = []
         if ids is None:
+            ids = []
             async for batch in self.view().scan():
-                changed += _revise(revise, batch.candidates)
-        else:
-            has = await fetch_rows(self.store, self.known.collection.name, ids)
-            changed += _revise(revise, [stored.candidate for stored in has.values()])
-        return await self._write(changed, keeps_learned=False)
+                ids += [each.id for each in batch.candidates if revise(each) != each]
+        return await self._edit(ids, lambda has: [revise(each.candidate) for each in has.values()])
+
+    async def _edit(
+        self, ids: Sequence[str], make: MakeCandidates, progress: EncodingProgress | None = None
+    ) -> Edited:
+        """Write the candidates that a function makes of those in the pool, and count one edit.
+
+        Encoding takes long, so it runs without the lock. If another edit of this replica was
+        written meanwhile, the candidates are made again.
+        """
+        known = self.known
+        vectors = KnownVectors()
+        written = self._written
+        plan = await self._plan(known, ids, make, vectors, progress)
+        async with self._writing():
+            if written != self._written:
+                plan = await self._plan(known, ids, make, vectors)
+            changed = plan.batch.candidates
+            if not changed:
+                return Edited(known.position.version, 0, 0, known.size)
+            await write(self.store, known.collection.name, plan.batch)
+            await self.store.remove(name_examples(known.collection.name), plan.former_rows)
+            version, size = await self._count_edit(known)
+        return Edited(version, len(changed), 0, size)
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[None]:
+        """Let the edits of this replica write one after the other, and count them."""
+        async with self._write_lock:
+            try:
+                yield
+            finally:
+                self._written += 1
+
+    async def _plan(
+        self,
+        known: StoredPool,
+        ids: Sequence[str],
+        make: MakeCandidates,
+        vectors: KnownVectors,
+        progress: EncodingProgress | None = None,
+    ) -> _Plan:
+        """Return what an edit changes, as the store is now; `vectors` gets what is encoded."""
+        has = await fetch_rows(self.store, known.collection.name, ids)
+        changed = _select_changed(has, make(has))
+        self._check_examples(changed)
+        before = example_rows(has[each.id].candidate for each in changed if each.id in has)
+        after = {row.id for row in example_rows(changed)}
+        kept = await fetch_rows(
+            self.store,
+            name_examples(known.collection.name),
+            [row.id for row in before if row.id in after],
+        )
+        vectors.candidates.update(_vectors_by_text(has))
+        vectors.examples.update(_vectors_by_text(kept))
+        batch = await self._encode(changed, vectors, progress)
+        former = [row.id for row in before if row.id not in after]
+        return _Plan(batch, former)
+
+    async def _encode(
+        self,
+        candidates: Sequence[Candidate],
+        known: KnownVectors,
+        progress: EncodingProgress | None = None,
+    ) -> CandidateBatch:
+        """Return candidates with their vectors; those of known texts are not encoded again."""
+        texts = [candidate.text for candidate in candidates]
+        said = [text for candidate in candidates for text in candidate.all_examples]
+        encode = partial(encode_unknown, self.encoder, self._workers)
+        examples = await encode(said, known, progress, kind="examples")
+        vectors = await encode(texts, known, progress)
+        return CandidateBatch(candidates, vectors, examples)
 
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove the candidates, and count one edit."""
         known = self.known
         wanted = list(dict.fromkeys(ids))
-        has = await fetch_rows(self.store, known.collection.name, wanted)
-        gone = [stored.candidate for stored in has.values()]
-        if not gone:
-            return Removed(known.position.version, 0, len(wanted), known.size)
-        await remove(self.store, known.collection.name, gone)
-        version, size = await self._count_edit(known)
+        async with self._writing():
+            has = await fetch_rows(self.store, known.collection.name, wanted)
+            gone = [stored.candidate for stored in has.values()]
+            if not gone:
+                return Removed(known.position.version, 0, len(wanted), known.size)
+            await remove(self.store, known.collection.name, gone)
+            version, size = await self._count_edit(known)
         return Removed(version, len(gone), len(wanted) - len(gone), size)
 
     async def replace(self, batches: AsyncIterable[CandidateBatch]) -> Edited:
@@ -226,7 +286,9 @@ class RemotePool(Pool):
         async def counted() -> AsyncIterator[CandidateBatch]:
             nonlocal size, changed
             async for batch in batches:
-                has = await self._find(known, batch.candidates)
+                # An empty pool need not be asked.
+                ids = [candidate.id for candidate in batch.candidates] if known.size else []
+                has = await fetch_rows(self.store, known.collection.name, ids)
                 learned = await self._add_learned(has, batch)
                 size += len(learned.candidates)
                 changed += len(_select_changed(has, learned.candidates))
@@ -345,11 +407,6 @@ class RemotePool(Pool):
             sample = await draw_sample(self.store, name, count, self.encoder.dimension)
         return SampledExamples(sample, count, with_group > 0)
 
-    async def _find(self, known: StoredPool, candidates: Sequence[Candidate]) -> dict[str, Stored]:
-        """Return those of some candidates that the pool has; an empty pool needs no call."""
-        ids = [candidate.id for candidate in candidates] if known.size else []
-        return await fetch_rows(self.store, known.collection.name, ids)
-
     def _check_examples(self, candidates: Iterable[Candidate]) -> None:
         """Raise Conflict if candidates have what the collection of the pool cannot hold."""
         if self._examples is None and any(c.all_examples or c.group or c.body for c in candidates):
@@ -372,12 +429,6 @@ class RemotePool(Pool):
         await self._resources.count_change()
         await self.refresh()
         return version, size
-
-
-def _revise(revise: Revise, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates that a function changes, as it changes them."""
-    pairs = [(candidate, revise(candidate)) for candidate in candidates]
-    return [revised for candidate, revised in pairs if revised != candidate]
 
 
 def _vectors_by_text(stored: Mapping[str, Stored]) -> dict[str, Float16]:

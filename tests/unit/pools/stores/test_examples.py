@@ -1,5 +1,6 @@
 """Examples and groups of candidates: the same tests for pools in memory and in every store."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -216,6 +217,15 @@ async def test_a_revision_begins_with_the_newest_edit(filled: Fill) -> None:
     assert [(each.text, each.session) for each in learned] == [
         (f"Cash {number}?", f"session-{number}") for number in range(3)
     ]
+
+
+@any_store
+async def test_a_candidate_keeps_all_that_it_learns_at_once(filled: Fill) -> None:
+    replica = await filled(*CANDIDATES)
+    learned = [Learned(f"Cash {number}?", 1764250000.0 + number) for number in range(5)]
+    learns = [partial(Candidate.learn, example=each) for each in learned]
+    await asyncio.gather(*(replica.pools.revise("n", "p", each, ["pay"]) for each in learns))
+    assert {*(await contents(replica))["pay"].learned} == {*learned}
 
 
 @any_store

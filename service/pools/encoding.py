@@ -12,6 +12,7 @@ from turnwise.models.scores import rows, running_query
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.memory.flat import Float16
+from turnwise.service.pools.memory.vectors import empty_vectors
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.view import CandidateBatch
 
@@ -147,7 +148,7 @@ async def _encode_slices(
     encode: Encode, dimension: int, texts: Sequence[str], progress: EncodingProgress | None = None
 ) -> Float16:
     """Return the vectors (n, d) of n texts; `progress` gets (texts done, texts in total)."""
-    vectors = np.empty((len(texts), dimension), np.float16)
+    vectors = empty_vectors(len(texts), dimension)
     for start in range(0, len(texts), _SLICE):
         some = texts[start : start + _SLICE]
         vectors[start : start + len(some)] = await encode(some)
@@ -186,7 +187,7 @@ async def encode_unknown(
         by_text.update(zip(unknown, encoded, strict=True))
         if len(unknown) == len(texts):
             return encoded
-        vectors = np.empty((len(texts), encoder.dimension), np.float16)
+        vectors = empty_vectors(len(texts), encoder.dimension)
         for index, text in enumerate(texts):
             vectors[index] = by_text[text]
         return vectors

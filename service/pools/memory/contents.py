@@ -30,6 +30,7 @@ from turnwise.service.pools.memory.flat import (
     gather,
 )
 from turnwise.service.pools.memory.segment import Hit, MakeIndex, Match, Segment, count_bytes
+from turnwise.service.pools.memory.vectors import count_memory
 
 MakeFlat = Callable[[Float16], FlatIndex]
 
@@ -408,8 +409,9 @@ class Contents:
         if not base.candidates:  # the first edit becomes the base
             base = sizes[0]
             added = joined
-        needed = self._copy_bytes(edits) + edits.candidates * _LOOKUPS + edits.examples * _ENTRY
-        needed += joined.vectors * self._vector_bytes
+        needed = edits.candidates * _LOOKUPS + edits.examples * _ENTRY
+        needed += sum(map(self._copy_bytes, sizes))
+        needed += self._count_memory(joined)
         needed += self._copy_bytes(self.overlay.size)  # the next overlay has it as well
         # Each new vector may replace one of the base, which then counts as dead.
         unmerged = self.dead + self.overlay.size.vectors + 2 * added.vectors
@@ -479,13 +481,12 @@ class Contents:
 
     def _copy_bytes(self, size: Size) -> int:
         """Return the bytes of a segment into which the vectors are copied, without its indexes."""
-        vectors = size.vectors * self._vector_bytes
-        return vectors + size.candidates * _ENTRY + size.examples * _ROW
+        return self._count_memory(size) + size.candidates * _ENTRY + size.examples * _ROW
 
-    @property
-    def _vector_bytes(self) -> int:
-        """Bytes of one vector, in float16."""
-        return 2 * self.base.index.dimension
+    def _count_memory(self, size: Size) -> int:
+        """Return the bytes of memory that the vectors of a segment take."""
+        dimension = self.base.index.dimension
+        return sum(count_memory(count, dimension) for count in size)
 
     def _indices(self, *, alive: bool) -> Indices:
         """Return the indices of the candidates of the base that are alive, or of the others."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float32
+from turnwise.service.pools.memory.vectors import empty_vectors
 
 Float16 = NDArray[np.float16]
 Indices = NDArray[np.int64]
@@ -39,7 +40,7 @@ def gather(parts: Sequence[tuple[Float16, Sequence[int] | Indices]]) -> Float16:
     """Return some vectors of several arrays in one array; each vector is copied once."""
     size = sum(len(indices) for _, indices in parts)
     first, _ = parts[0]
-    gathered = np.empty((size, first.shape[1]), np.float16)
+    gathered = empty_vectors(size, first.shape[1])
     start = 0
     for vectors, indices in parts:
         end = start + len(indices)

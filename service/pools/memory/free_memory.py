@@ -121,7 +121,10 @@ def _machine_memory() -> float:
 def _container_memory() -> float:
     """Return the bytes left below the container's limit; the page cache counts as free."""
     used = _number(CGROUP / "memory.current", r"^(\d+)")
-    cached = _number(CGROUP / "memory.stat", r"^inactive_file (\d+)")
+    statistics = CGROUP / "memory.stat"
+    cached = _number(statistics, r"^active_file (\d+)") + _number(
+        statistics, r"^inactive_file (\d+)"
+    )
     left = _number(CGROUP / "memory.max", r"^(\d+)") - used + cached
     return math.inf if math.isnan(left) else left
 

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from turnwise.service.errors import PoolNotReady
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.encoding import Kind, KnownVectors, PoolEncoder, encode_unknown
@@ -15,6 +13,7 @@ from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.free_memory import Admission
+from turnwise.service.pools.memory.vectors import count_memory, empty_vectors
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import (
@@ -52,18 +51,22 @@ class _EditInParts:
     def __init__(self, entry: Entry, dimension: int) -> None:
         self._entry = entry
         self._candidates: list[Candidate] = []
-        self._vectors = np.empty((entry.count, dimension), np.float16)
-        self._examples = np.empty((entry.examples, dimension), np.float16)
+        self._vectors = empty_vectors(entry.count, dimension)
+        self._vector_memory = count_memory(entry.count, dimension) // max(1, entry.count)
+        self._examples = empty_vectors(entry.examples, dimension)
+        self._example_memory = count_memory(entry.examples, dimension) // max(1, entry.examples)
         self._examples_end = 0
 
-    def add(self, batch: CandidateBatch) -> None:
-        """Append the candidates of a chunk."""
+    def add(self, batch: CandidateBatch) -> int:
+        """Append the candidates of a chunk; return the bytes of memory that their vectors take."""
         start = len(self._candidates)
         self._candidates += batch.candidates
         self._vectors[start : len(self._candidates)] = batch.vectors
         start = self._examples_end
         self._examples_end += len(batch.examples)
         self._examples[start : self._examples_end] = batch.examples
+        vectors = len(batch.candidates) * self._vector_memory
+        return vectors + len(batch.examples) * self._example_memory
 
     def join(self) -> Edit:
         """Return the edit."""
@@ -129,7 +132,7 @@ class Replay:
             some = chunks[start : start + _READ_AHEAD]
             read = await asyncio.gather(*(self._read(name, memory) for _, name in some))
             for (index, name), chunk in zip(some, read, strict=True):
-                edits[index].add(await self._complete(name, chunk, encoded))
+                memory.use(edits[index].add(await self._complete(name, chunk, encoded)))
             self.on_progress((start + len(some)) / len(chunks))
         return await self.workers.edit(lambda: [edit.join() for edit in edits])
 
@@ -154,7 +157,6 @@ class Replay:
             candidates, vectors = unpack_chunk(chunk.candidates, chunk.vectors, dimension)
             count = sum(candidate.example_count for candidate in candidates)
             size = sum(candidate.memory for candidate in candidates)
-            size += 2 * dimension * (len(candidates) + count)
             examples = unpack_vectors(chunk.examples, count, dimension)
             return _Read(candidates, vectors, examples), size
 

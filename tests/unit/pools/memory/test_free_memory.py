@@ -248,7 +248,7 @@ def test_the_machine_limits_memory_where_it_is_known(memory_files: Path) -> None
     assert available_memory() == 3072
 
 
-@pytest.mark.parametrize(("limit", "left"), [("4096", 1296), ("max", 3072)])
+@pytest.mark.parametrize(("limit", "left"), [("4096", 1301), ("max", 3072)])
 def test_the_limit_of_a_container_limits_memory(memory_files: Path, limit: str, left: int) -> None:
     (memory_files / "meminfo").write_text("MemAvailable: 3 kB\n")
     (memory_files / "memory.max").write_text(f"{limit}\n")

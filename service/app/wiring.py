@@ -260,7 +260,6 @@ class _UseCases:
             writers=self._writers,
             contexts=self._contexts,
             pools=self._pools,
-            encoder=self._encoder,
             pipeline=self._pipeline,
             idle=IdleEncoding(self._store, self._encoder),
             metrics=self._metrics,
@@ -287,7 +286,6 @@ class _UseCases:
             learning=self.learning,
             contexts=self._contexts,
             pools=self._pools,
-            encoder=self._encoder,
             metrics=self._metrics,
             journal=self._journal,
         )
@@ -296,7 +294,6 @@ class _UseCases:
         return Ranking(
             contexts=self._contexts,
             pools=self._pools,
-            encoder=self._encoder,
             pipeline=self._pipeline,
             metrics=self._metrics,
         )
@@ -305,7 +302,7 @@ class _UseCases:
         return Search(self._contexts, self._pools, self._pipeline, self._metrics)
 
     def make_planning(self, planner: FairThreads) -> Planning:
-        return Planning(self._contexts, self._encoder, self._metrics, planner)
+        return Planning(self._contexts, self._metrics, planner)
 
 
 def _make_services(

@@ -6,7 +6,7 @@ are encoded again.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -114,13 +114,24 @@ class Contexts:
 
     Vectors are rounded to float16, as Redis stores them, so that a session scores the same whether
     its vectors were kept or are computed again.
+
+    Attributes:
+        model: The name of the model that encodes them.
+        has_heads: Whether the model has heads.
     """
 
     def __init__(self, sessions: SessionStore, encoder: CachedEncoder, *, timeout: float) -> None:
+        self.model = encoder.name
+        self.has_heads = encoder.kind is EncoderKind.HEADS
         self._sessions = sessions
         self._encoder = encoder
         self._timeout = timeout
-        self._heads = encoder.kind is EncoderKind.HEADS
+
+    def choose_aggregation(self, request: Aggregated) -> Aggregation:
+        """Return the aggregation of a request; the model card has the default of each field."""
+        default = self._encoder.aggregation
+        name = request.aggregation or ("last_rows" if request.last_rows else default.name)
+        return Aggregation(name, request.last_rows or default.last_rows)
 
     async def read(self, namespace: str, request: OptionalContext) -> Context:
         """Return the context that a request names or gives; an empty one without either.
@@ -159,7 +170,7 @@ class Contexts:
         )
         first = np.concatenate([kept_first, new_first])
         encoded = np.concatenate([kept, new])
-        if self._heads and len(utterances) > HEADS_AT_ONCE:
+        if self.has_heads and len(utterances) > HEADS_AT_ONCE:
             return await asyncio.to_thread(self._pair, utterances, first, encoded, target_speaker)
         return self._pair(utterances, first, encoded, target_speaker)
 
@@ -226,9 +237,17 @@ class Contexts:
         if self._encoder.knows(context_inputs(newest, Role.FIRST, update.responder)):
             as_first += newest
         first, encoded = await self._encode(as_first, update.not_encoded, update.responder)
-        if self._is_quick(update):
+        if self.has_heads:
+            is_quick = len(update.utterances) <= HEADS_AT_ONCE
+        else:
+            is_quick = len(update.not_encoded) <= _ROWS_AT_ONCE
+        if is_quick:
             return self._add_rows(update, first, encoded)
         return await asyncio.to_thread(self._add_rows, update, first, encoded)
+
+    def without_new(self, update: Update) -> NewVectors:
+        """Return the new vectors of an update that encodes nothing: none, and the kept rows."""
+        return replace(NewVectors.none(self._encoder.dimension), rows=update.kept_rows)
 
     async def complete(self, update: Update, new: NewVectors, *, pairs: bool) -> EncodedContext:
         """Return the whole context of an update; with its [B1] and [B2] where `pairs` is true.
@@ -259,7 +278,7 @@ class Contexts:
 
     def reads_vectors(self, *, pairs: bool) -> bool:
         """Return whether a turn needs a session's vectors: for pairs, and with heads always."""
-        return pairs or self._heads
+        return pairs or self.has_heads
 
     async def encode_texts(self, texts: Sequence[RoleText]) -> Float32:
         """Return (n, d) vectors of the candidates and goals of a request."""
@@ -270,7 +289,7 @@ class Contexts:
 
         Heads estimate them from `after`, the (C, d) vectors of a pool, without encoding anything.
         """
-        if after is None or not self._heads:
+        if after is None or not self.has_heads:
             return await self.encode_texts(inputs)
         supposed = [RoleText(text.text, Role.SUPPOSED, text.relation) for text in inputs]
         return await self._encoder.estimate(after, supposed)
@@ -286,7 +305,7 @@ class Contexts:
         if not self._encoder.kind.encodes_first:
             as_first = ()
         inputs = context_inputs(as_first, Role.FIRST, target_speaker)
-        if self._heads:
+        if self.has_heads:
             inputs += [RoleText(each.text, *read_as(Role.SECOND)) for each in as_second]
         else:
             inputs += context_inputs(as_second, Role.SECOND, target_speaker)
@@ -298,7 +317,7 @@ class Contexts:
         return vectors[: len(as_first)], vectors[len(as_first) :]
 
     def _kept(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
-        if target_speaker == context.responder or self._heads:
+        if target_speaker == context.responder or self.has_heads:
             return context.first, context.encoded
         return self._none, self._none
 
@@ -306,7 +325,7 @@ class Contexts:
         self, utterances: Sequence[Utterance], first: Float32, encoded: Float32, target_speaker: str
     ) -> tuple[Float32, Float32]:
         """Return [B1] and [B2] of utterances from the vectors that a session keeps."""
-        if self._heads:
+        if self.has_heads:
             first = self._in_role(Role.FIRST, utterances, encoded, target_speaker)
         return first, self._in_role(Role.SECOND, utterances, encoded, target_speaker)
 
@@ -314,11 +333,6 @@ class Contexts:
         self, role: Role, utterances: Sequence[Utterance], encoded: Float32, target_speaker: str
     ) -> Float32:
         return self._encoder.in_roles(encoded, context_inputs(utterances, role, target_speaker))
-
-    def _is_quick(self, update: Update) -> bool:
-        if self._heads:
-            return len(update.utterances) <= HEADS_AT_ONCE
-        return len(update.not_encoded) <= _ROWS_AT_ONCE
 
     def _add_rows(self, update: Update, first: Float32, encoded: Float32) -> NewVectors:
         """Return the new vectors of an update with the rows of all its utterances."""
@@ -332,7 +346,7 @@ class Contexts:
             Role.SECOND, utterances[start:], update.encoded(encoded, start), update.responder
         )
         whole_first = update.first(first)
-        if self._heads:
+        if self.has_heads:
             earlier = update.encoded(encoded)[: len(utterances) - 1]
             whole_first = self._in_role(Role.FIRST, utterances[:-1], earlier, update.responder)
         return NewVectors(first, encoded, before.then(rows(whole_first, second, start)))
@@ -340,12 +354,6 @@ class Contexts:
     @property
     def _none(self) -> Float32:
         return np.empty((0, self._encoder.dimension), np.float32)
-
-
-def choose_aggregation(request: Aggregated, default: Aggregation) -> Aggregation:
-    """Return the aggregation of a request; the model card has the default of each field."""
-    name = request.aggregation or ("last_rows" if request.last_rows else default.name)
-    return Aggregation(name, request.last_rows or default.last_rows)
 
 
 def empty_context(request: OptionalContext) -> ServiceError:

@@ -17,7 +17,6 @@ from turnwise.models.planning import (
     pull_query,
 )
 from turnwise.models.roles import Role, RoleText, candidate_inputs, relation_to
-from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.selection.context import Context, Contexts, empty_context
@@ -34,12 +33,9 @@ from turnwise.service.wire.planning import (
 class Planning:
     """Orders goals as CCL does, or with a pull of our own (`models.planning`)."""
 
-    def __init__(
-        self, contexts: Contexts, encoder: CachedEncoder, metrics: Metrics, planner: FairThreads
-    ) -> None:
-        """Take the parts; the planner computes the orders, of many goals in a tenth of a second."""
+    def __init__(self, contexts: Contexts, metrics: Metrics, planner: FairThreads) -> None:
+        """Take the parts. The planner is a thread for orders: many goals take it 0.1 s."""
         self._contexts = contexts
-        self._encoder = encoder
         self._metrics = metrics
         self._planner = planner
 
@@ -66,7 +62,7 @@ class Planning:
             next_goal=planned[0].order[0],
             method=request.method,
             optimal=True,
-            model=self._encoder.name,
+            model=self._contexts.model,
             timings_ms=timings.milliseconds(),
         )
 

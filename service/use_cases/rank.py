@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnwise.models.arrays import Float64
-from turnwise.models.roles import EncoderKind
 from turnwise.models.texts import write_count
-from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
@@ -16,7 +14,6 @@ from turnwise.service.pools import Filter, Hit, PoolView
 from turnwise.service.selection.context import (
     Context,
     Contexts,
-    choose_aggregation,
     empty_context,
 )
 from turnwise.service.selection.pipeline import Pipeline, Retrieved
@@ -62,13 +59,11 @@ class Ranking:
         *,
         contexts: Contexts,
         pools: Pools,
-        encoder: CachedEncoder,
         pipeline: Pipeline,
         metrics: Metrics,
     ) -> None:
         self._contexts = contexts
         self._pools = pools
-        self._encoder = encoder
         self._pipeline = pipeline
         self._reranking = pipeline.reranking
         self._metrics = metrics
@@ -95,7 +90,7 @@ class Ranking:
         with timings.stage("state"):
             context = await self._contexts.read(namespace, request)
         options = Options(
-            aggregation=choose_aggregation(request, self._encoder.aggregation),
+            aggregation=self._contexts.choose_aggregation(request),
             where=Filter.of(context.where, request.where),
             repeat=request.repeat,
             rerank=request.rerank,
@@ -149,7 +144,7 @@ class Ranking:
             ranking=ranking,
             rejected=rejected,
             pool=None,
-            model=self._encoder.name,
+            model=self._contexts.model,
             timings_ms=asked.timings.milliseconds(),
         )
 
@@ -184,7 +179,7 @@ class Ranking:
 
         Guard rails need [B2] of the candidates exactly; for goals alone, heads estimate it.
         """
-        has_heads = self._encoder.kind is EncoderKind.HEADS and view.encoder_name != "pairwise"
+        has_heads = self._contexts.has_heads and view.encoder_name != "pairwise"
         after = None
         if has_heads and asked.request.goals and not asked.request.avoid:
             after = await view.vectors([hit.candidate.id for hit in hits])

@@ -11,7 +11,6 @@ from functools import partial
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import Aggregation
-from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import (
     Conflict,
     InvalidRequest,
@@ -22,7 +21,7 @@ from turnwise.service.errors import (
 from turnwise.service.journal import DeletionLine, FeedbackLine, Journal, UndoLine
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Filter
-from turnwise.service.selection.context import Contexts, EncodedContext, choose_aggregation
+from turnwise.service.selection.context import Contexts, EncodedContext
 from turnwise.service.sessions.feedback import FeedbackStore, Kept
 from turnwise.service.sessions.responder import name_speaker
 from turnwise.service.sessions.store import (
@@ -32,7 +31,7 @@ from turnwise.service.sessions.store import (
     session_not_found,
 )
 from turnwise.service.sessions.turns import Turn, last_turns
-from turnwise.service.sessions.update import NewVectors, Update
+from turnwise.service.sessions.update import Update
 from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.use_cases.learning import Learning
 from turnwise.service.use_cases.pools import Pools
@@ -64,7 +63,6 @@ class Sessions:
         learning: Learning,
         contexts: Contexts,
         pools: Pools,
-        encoder: CachedEncoder,
         metrics: Metrics,
         journal: Journal | None,
     ) -> None:
@@ -74,7 +72,6 @@ class Sessions:
         self._learning = learning
         self._contexts = contexts
         self._pools = pools
-        self._encoder = encoder
         self._metrics = metrics
         self._journal = journal
 
@@ -261,7 +258,7 @@ class Sessions:
             CandidateNotFound: It lacks one of the candidates.
             InvalidRequest: A pairwise pool, which has no rows, or too many candidates for MaxSim.
         """
-        aggregation = choose_aggregation(query, self._encoder.aggregation)
+        aggregation = self._contexts.choose_aggregation(query)
         if aggregation.name == "max_sim" and len(query.ids) > MAX_TOP_K:
             raise InvalidRequest.field(f"max_sim scores at most {MAX_TOP_K} candidates", "ids")
         view = await self._pools.view(namespace, query.pool)
@@ -295,7 +292,7 @@ class Sessions:
         slots: str | None = None,
     ) -> int | None:
         """Commit an update that adds no vectors; return the version after, if it was applied."""
-        new = replace(NewVectors.none(self._encoder.dimension), rows=update.kept_rows)
+        new = self._contexts.without_new(update)
         change = replace(update.change(new), where=where, slots=slots)
         return await self._store.commit(session, update.base, change)
 

@@ -30,7 +30,6 @@ from time import time
 from typing import NamedTuple
 
 from turnwise.models.texts import write_count
-from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import (
     CandidateNotFound,
     InvalidRequest,
@@ -41,7 +40,7 @@ from turnwise.service.journal import Journal, Offered, TurnLine
 from turnwise.service.observe.metrics import MatchKind, Metrics, TurnOutcome
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, PoolView
-from turnwise.service.selection.context import Contexts, choose_aggregation
+from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.selection.idle import IdleEncoding
 from turnwise.service.selection.pipeline import Pipeline, Selection
@@ -82,7 +81,6 @@ class Turns:
         writers: SessionWriters,
         contexts: Contexts,
         pools: Pools,
-        encoder: CachedEncoder,
         pipeline: Pipeline,
         idle: IdleEncoding,
         metrics: Metrics,
@@ -97,7 +95,6 @@ class Turns:
             writers: Lets the turns of a session go one after another.
             contexts: Encodes their utterances.
             pools: Finds the pool of a turn.
-            encoder: Names the model and its aggregation.
             pipeline: Selects candidates.
             idle: Encodes after the answer what the next turn will need.
             metrics: Counts the turns.
@@ -109,7 +106,6 @@ class Turns:
         self._writers = writers
         self._contexts = contexts
         self._pools = pools
-        self._encoder = encoder
         self._pipeline = pipeline
         self._idle = idle
         self._metrics = metrics
@@ -183,7 +179,7 @@ class Turns:
             session=session,
             request=request,
             options=Options(
-                aggregation=choose_aggregation(request, self._encoder.aggregation),
+                aggregation=self._contexts.choose_aggregation(request),
                 where=Filter.of(request.where),
                 repeat=request.repeat,
                 exclude=frozenset(request.exclude),
@@ -334,7 +330,7 @@ class Turns:
             warning=next(iter(warnings), None),
             warnings=warnings,
             pool=PoolVersion(name=view.name, version=view.version) if view else None,
-            model=self._encoder.name,
+            model=self._contexts.model,
             timings_ms=posted.timings.milliseconds(),
             replayed=False,
         )

@@ -23,7 +23,7 @@ class Judged:
         fit: Their next-utterance scores, if the answer depends on them.
         goals: (C, G) reachability of each goal.
         avoid: (C, A) reachability of each utterance to avoid.
-        is_over: (C, A) whether that reaches the threshold.
+        is_over: (C, A) whether the reachability of an utterance to avoid reaches its threshold.
         scores: (C,) the scores by which the candidates are ranked.
         slots: The values for slots of the candidates of a pool.
     """

@@ -184,11 +184,11 @@ class Ranking:
         if has_heads and asked.request.goals and not asked.request.avoid:
             after = await view.vectors([hit.candidate.id for hit in hits])
         return Candidates(
-            [hit.candidate.id for hit in hits],
-            [hit.candidate.text for hit in hits],
-            [asked.context.responder] * len(hits),
-            hits,
-            after,
+            ids=[hit.candidate.id for hit in hits],
+            texts=[hit.candidate.text for hit in hits],
+            speakers=[asked.context.responder] * len(hits),
+            hits=hits,
+            after=after,
         )
 
     def _take_given(self, asked: _Asked) -> Candidates:
@@ -201,11 +201,14 @@ class Ranking:
                 f"{write_count(limit, 'candidate')}",
                 "candidates",
             )
-        whole = [each if isinstance(each, GivenCandidate) else _as_given(each) for each in given]
+        whole = [
+            GivenCandidate.model_construct(text=each) if isinstance(each, str) else each
+            for each in given
+        ]
         return Candidates(
-            [each.id for each in whole],
-            [each.text for each in whole],
-            [asked.context.name_speaker(each.speaker) for each in whole],
+            ids=[each.id for each in whole],
+            texts=[each.text for each in whole],
+            speakers=[asked.context.name_speaker(each.speaker) for each in whole],
         )
 
     def _limit(self, asked: _Asked) -> int:
@@ -251,14 +254,14 @@ class Ranking:
             scores = scores + request.weight_of_fit * fit.scores
         thresholds = np.array([avoided.threshold for avoided in request.avoid])
         return Judged(
-            request,
-            candidates,
-            fit,
-            goals,
-            avoid,
-            avoid >= thresholds,
-            scores,
-            asked.options.slots,
+            request=request,
+            candidates=candidates,
+            fit=fit,
+            goals=goals,
+            avoid=avoid,
+            is_over=avoid >= thresholds,
+            scores=scores,
+            slots=asked.options.slots,
         )
 
 
@@ -268,7 +271,3 @@ def _check_pool_options(request: RankRequest) -> None:
         is_given = getattr(request, name) != RankRequest.model_fields[name].default
         if is_given and request.pool is None:
             raise InvalidRequest.field("is for the candidates of a pool: name a pool", name)
-
-
-def _as_given(text: str) -> GivenCandidate:
-    return GivenCandidate.model_construct(text=text, id=None, speaker=None)

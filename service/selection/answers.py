@@ -50,11 +50,10 @@ def choose_wordings(
             best[group] = (len(chosen), float(scores[index]))
             chosen.append(index)
         else:
-            rank, score = best[group]
-            is_near = scores[index] >= score - NEAR_EQUAL * abs(score)
-            if is_near and _last_said(hits[index], history) < _last_said(
-                hits[chosen[rank]], history
-            ):
+            rank, best_score = best[group]
+            is_near = scores[index] >= best_score - NEAR_EQUAL * abs(best_score)
+            said = _last_said(hits[index], history)
+            if is_near and said < _last_said(hits[chosen[rank]], history):
                 chosen[rank] = index
     return chosen
 

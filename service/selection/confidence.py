@@ -121,11 +121,11 @@ class Confidence:
         spread = await request.view.spread(query, request.options.where)
         norm = float(np.linalg.norm(query))
         confidence = self._calibration.confidence(
-            features(first.score, second.score, spread, norm, request.utterances)
+            features(first.score, second.score, spread, norm, request.utterance_count)
         )
         if example is not None and self._with_examples:
             confidence = self._with_examples.confidence(
-                confidence, example, spread.candidates, request.utterances
+                confidence, example, spread.candidates, request.utterance_count
             )
         return Estimate(float(confidence), spread)
 

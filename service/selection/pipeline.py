@@ -291,7 +291,7 @@ class Pipeline:
         short_list = self.reranking.short_list
         is_max_sim = options.aggregation.name == "max_sim" and not request.is_pairwise
         if is_max_sim and not options.reranker:
-            return max(top_k, min(short_list, _PAIRS_OF_A_TURN // request.utterances**2))
+            return max(top_k, min(short_list, _PAIRS_OF_A_TURN // request.utterance_count**2))
         if options.reranker or options.diversity:
             return max(top_k, short_list)
         if options.rerank == "auto" and self.reranking.cascade:
@@ -310,7 +310,7 @@ class Pipeline:
             query = context.query(request.options.aggregation)
         if not view.has_examples or context.said is None:
             return ReplySearch(view, query, where)
-        return FusedSearch(view, query, context.said, where, self._fusion, request.utterances)
+        return FusedSearch(view, query, context.said, where, self._fusion, request.utterance_count)
 
 
 def as_selected(

@@ -85,7 +85,7 @@ class SelectionRequest:
         return self.view.encoder_name == "pairwise"
 
     @property
-    def utterances(self) -> int:
+    def utterance_count(self) -> int:
         """Number of utterances of the context."""
         return len(self.context.utterances)
 

@@ -52,7 +52,7 @@ class FusedSearch:
             the responder said it.
         where: The filter; None matches all candidates.
         fusion: How reply scores and example scores meet.
-        utterances: Number of utterances of the context.
+        utterance_count: Number of utterances of the context.
         examples: The example scores of the candidates that were found, by id; `NO_EXAMPLE` for
             candidates without examples.
         replies: Their reply scores, by id.
@@ -63,7 +63,7 @@ class FusedSearch:
     said: Float32
     where: Filter | None
     fusion: Fusion
-    utterances: int = 1
+    utterance_count: int = 1
     examples: dict[str, float] = field(default_factory=dict)
     replies: dict[str, float] = field(default_factory=dict)
 
@@ -76,7 +76,7 @@ class FusedSearch:
         """
         of_replies = await self.view.spread(self.query, self.where)
         of_examples = await self.view.example_spread(self.said, self.where)
-        pool = (of_replies, of_examples, self.utterances)
+        pool = (of_replies, of_examples, self.utterance_count)
         depth = 2 * top_k
         while True:
             by_reply = await self.view.search(self.query, depth, self.where)

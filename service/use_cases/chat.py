@@ -6,7 +6,7 @@ fails, the answer is the fallback text of the pool.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from time import time
 from typing import Protocol, TypeVar
 
@@ -122,7 +122,7 @@ class Chat:
             return source, answer
         options = request.stream_options
         with_usage = options is not None and options.include_usage
-        return source, _each(make_chunks(answer, with_usage=with_usage))
+        return source, _stream(answer, with_usage=with_usage)
 
     async def _complete(
         self,
@@ -217,8 +217,10 @@ def missing_turns(kept: Sequence[Turn], given: Sequence[Turn]) -> Sequence[Turn]
     return given[-1:] if kept else given
 
 
-def make_chunks(answer: ChatAnswer, *, with_usage: bool) -> Iterator[ChatChunk]:
-    """Yield the events of a stream: of each choice its role, its text and its end."""
+async def _stream(
+    answer: ChatAnswer, *, with_usage: bool
+) -> AsyncGenerator[ChatChunk | JsonObject, None]:
+    """Yield an answer as the events of a stream: of each choice its role, its text and its end."""
 
     def chunk(
         *choices: ChunkChoice, usage: ChatUsage | None = None, details: ChatDetails | None = None
@@ -240,11 +242,6 @@ def make_chunks(answer: ChatAnswer, *, with_usage: bool) -> Iterator[ChatChunk]:
         yield chunk(ChunkChoice(index=index, finish_reason="stop"))
     if with_usage:
         yield chunk(usage=answer.usage)
-
-
-async def _each(chunks: Iterator[ChatChunk]) -> AsyncGenerator[ChatChunk | JsonObject, None]:
-    for chunk in chunks:
-        yield chunk
 
 
 def _ask(

@@ -50,6 +50,7 @@ from turnwise.service.use_cases.rerank import DocumentRanking
 from turnwise.service.use_cases.search import Search
 from turnwise.service.use_cases.sessions import Sessions
 from turnwise.service.use_cases.turn import Turns
+from turnwise.service.use_cases.turn_records import TurnRecords
 from turnwise.service.use_cases.upload_checks import UploadChecks
 from turnwise.service.wire.pools import PoolRequest
 
@@ -262,8 +263,7 @@ class _UseCases:
             pools=self._pools,
             pipeline=self._pipeline,
             idle=IdleEncoding(self._store, self._encoder),
-            metrics=self._metrics,
-            journal=self._journal,
+            records=TurnRecords(self._metrics, self._journal),
             max_turns=self._settings.max_turns,
             timeout=self._settings.request_timeout,
         )

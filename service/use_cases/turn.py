@@ -14,7 +14,8 @@ The path of a turn, from top to bottom:
    the first hit is not sure, the model's own re-ranker reads the first ones. It scores the hits by
    MaxSim or with another re-ranker where the request asks for it.
 6. `sessions/store.py` commits the change in one script, unless a turn on another replica landed
-   first: then the turn starts again at 2. The journal, where there is one, gets a line.
+   first: then the turn starts again at 2. `turn_records.py` counts the turn, and writes a line to
+   the journal where there is one.
 
 Before step 2 a turn waits for the earlier ones of its session on this replica
 (`sessions/writers.py`). Nothing is written before step 6, so a turn that fails leaves the session
@@ -36,8 +37,6 @@ from turnwise.service.errors import (
     SessionFull,
     TurnConflict,
 )
-from turnwise.service.journal import Journal, Offered, TurnLine
-from turnwise.service.observe.metrics import MatchKind, Metrics, TurnOutcome
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, PoolView
 from turnwise.service.selection.context import Contexts
@@ -63,8 +62,8 @@ from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.use_cases.retries import Retry
+from turnwise.service.use_cases.turn_records import TurnRecords
 from turnwise.service.wire.fields import RESPONDER
-from turnwise.service.wire.filters import join_filters
 from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import TurnAnswer, TurnRequest
 
@@ -83,8 +82,7 @@ class Turns:
         pools: Pools,
         pipeline: Pipeline,
         idle: IdleEncoding,
-        metrics: Metrics,
-        journal: Journal | None,
+        records: TurnRecords,
         max_turns: int,
         timeout: float,
     ) -> None:
@@ -97,8 +95,7 @@ class Turns:
             pools: Finds the pool of a turn.
             pipeline: Selects candidates.
             idle: Encodes after the answer what the next turn will need.
-            metrics: Counts the turns.
-            journal: Gets a line for each turn; None without one.
+            records: Records the turns.
             max_turns: Greatest number of turns of a session.
             timeout: Seconds that a turn may take.
         """
@@ -108,8 +105,7 @@ class Turns:
         self._pools = pools
         self._pipeline = pipeline
         self._idle = idle
-        self._metrics = metrics
-        self._journal = journal
+        self._records = records
         self._max_turns = max_turns
         self._timeout = timeout
         self._warned = set[str]()
@@ -190,7 +186,7 @@ class Turns:
                 slots=request.slots,
             ),
             retry=Retry.of(key, request) if key and request.commit else None,
-            timings=Timings(self._metrics, "encode", "state", "retrieve", "rerank"),
+            timings=self._records.start_timings(),
         )
 
     async def _preview(self, posted: "_Posted") -> TurnAnswer:
@@ -204,16 +200,13 @@ class Turns:
         if answered and posted.retry:
             return posted.retry.replay(answered)
         update = await self._extend(posted, base)
-        new, view, selection, answer = await self._respond(posted, update)
+        new, selection, answer = await self._respond(posted, update)
         version = await self._commit(posted, update, new, answer, limit)
         if version is None:
             return None
-        if view:
-            self._count(posted.session.namespace, view.name, selection)
-        if answer.truncated:
-            self._metrics.truncated_turns.labels(posted.session.namespace).inc()
-        if self._journal:
-            self._journal.write(_journal_line(posted, update, version, answer))
+        self._records.add(
+            posted.session, posted.request, update, version, selection=selection, answer=answer
+        )
         self._idle.begin(posted.session, update, new)
         return answer.model_copy(update={"timings_ms": posted.timings.milliseconds()})
 
@@ -228,16 +221,7 @@ class Turns:
         answer = self._answer(posted, update, view, selection)
         if await self._contexts.is_truncated(update.utterances[-1]):
             answer = answer.model_copy(update={"truncated": True})
-        return _Response(new, view, selection, answer)
-
-    def _count(self, namespace: str, pool: str, selection: Selection) -> None:
-        """Count a turn that asked for candidates."""
-        self._metrics.turns.labels(namespace, pool, _outcome_of(selection)).inc()
-        if selection.cascade:
-            self._metrics.cascades.labels(namespace, pool, selection.cascade).inc()
-        if selection.candidates:
-            kind: MatchKind = "example" if selection.candidates[0].matched else "text"
-            self._metrics.matched.labels(namespace, pool, kind).inc()
+        return _Response(new, selection, answer)
 
     async def _read(self, posted: "_Posted") -> tuple[Session | None, Answered | None]:
         with posted.timings.stage("state", metric="session_read"):
@@ -355,7 +339,10 @@ class Turns:
     ) -> int | None:
         """Commit a turn; return the session's version after it, None if another turn was first."""
         answered = posted.retry.answered(answer) if posted.retry else None
-        change = update.change(new, answered, _offer_of(answer))
+        offer = None
+        if answer.pool and answer.candidates:
+            offer = Offer(answer.pool.name, answer.model, [each.id for each in answer.candidates])
+        change = update.change(new, answered, offer)
         end = limit.when()
         limit.reschedule(None)  # a commit that was cancelled could still land
         with posted.timings.stage("state", metric="session_write"):
@@ -380,42 +367,5 @@ class _Response(NamedTuple):
     """The answer to a turn, and the parts from which it was made."""
 
     new: NewVectors
-    view: PoolView | None
     selection: Selection
     answer: TurnAnswer
-
-
-def _outcome_of(selection: Selection) -> TurnOutcome:
-    if selection.abstained:
-        return "abstained"
-    return "answered" if selection.candidates else "empty"
-
-
-def _offer_of(answer: TurnAnswer) -> Offer | None:
-    if not (answer.pool and answer.candidates):
-        return None
-    return Offer(answer.pool.name, answer.model, [each.id for each in answer.candidates])
-
-
-def _journal_line(posted: _Posted, update: Update, version: int, answer: TurnAnswer) -> TurnLine:
-    turn = update.turns[-1]
-    of_session = update.base.where if update.base else None
-    offered = [
-        Offered.model_construct(id=each.id, text=each.template or each.text, score=each.score)
-        for each in answer.candidates
-    ]
-    return TurnLine.model_construct(
-        at=turn.at,
-        namespace=posted.session.namespace,
-        session=posted.session.id,
-        version=version,
-        turn=len(update.turns),
-        speaker=turn.speaker,
-        text=turn.text,
-        candidate=turn.candidate,
-        responder=update.responder,
-        model=answer.model,
-        pool=answer.pool,
-        where=join_filters(of_session, posted.request.where),
-        offered=offered,
-    )

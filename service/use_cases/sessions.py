@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple, Self
 
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import Aggregation
@@ -36,6 +37,7 @@ from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.use_cases.learning import Learning
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.fields import MAX_TOP_K
+from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import (
     Feedback,
@@ -91,26 +93,16 @@ class Sessions:
 
     async def _open(self, session: SessionKey, request: SessionRequest) -> Transcript | None:
         base, _ = await self._store.read(session)
-        responder = request.responder
-        where = request.where
-        if base and "responder" not in request.model_fields_set:
-            responder = base.responder
-        elif base and base.turns:
-            responder = name_speaker(responder, base.responder)
-        if base and "where" not in request.model_fields_set:
-            where = base.where
-        slots: Mapping[str, str] = request.slots or {}
-        if base and "slots" not in request.model_fields_set:
-            slots = base.slots
-        has_settings = base is not None and (base.responder, base.slots) == (responder, slots)
-        if base and has_settings and Filter.of(base.where) == Filter.of(where):
+        settings = _Settings.after(request, base)
+        if base and settings.are_those_of(base):
             return _transcript(session.id, base, await self._feedback.read(session))
-        if base and base.turns and base.responder != responder:
+        if base and base.turns and base.responder != settings.responder:
             raise SessionStarted(
                 f"session '{session.id}' has turns, so its responder stays '{base.responder}'"
             )
-        update = Update(base, base.turns if base else (), responder)
-        await self._commit(session, update, where=json.dumps(where), slots=json.dumps(slots))
+        update = Update(base, base.turns if base else (), settings.responder)
+        where = json.dumps(settings.where)
+        await self._commit(session, update, where=where, slots=json.dumps(settings.slots))
         return None  # the next attempt reads the expiry
 
     async def transcript(self, namespace: str, session_id: str) -> Transcript:
@@ -295,6 +287,43 @@ class Sessions:
         new = self._contexts.without_new(update)
         change = replace(update.change(new), where=where, slots=slots)
         return await self._store.commit(session, update.base, change)
+
+
+class _Settings(NamedTuple):
+    """The settings of a session that a request may change."""
+
+    responder: str
+    where: Where | None
+    slots: Mapping[str, str]
+
+    @classmethod
+    def after(cls, request: SessionRequest, base: Session | None) -> Self:
+        """Return the settings after a request. Those that it leaves out are those of the session.
+
+        Args:
+            request: The request.
+            base: The session before; None where there is none.
+        """
+        responder = request.responder
+        where = request.where
+        slots: Mapping[str, str] = request.slots or {}
+        if base is None:
+            return cls(responder, where, slots)
+        given = request.model_fields_set
+        if "responder" not in given:
+            responder = base.responder
+        elif base.turns:
+            responder = name_speaker(responder, base.responder)
+        return cls(
+            responder,
+            where if "where" in given else base.where,
+            slots if "slots" in given else base.slots,
+        )
+
+    def are_those_of(self, base: Session) -> bool:
+        """Return whether a session has these settings."""
+        has_same = (base.responder, base.slots) == (self.responder, self.slots)
+        return has_same and Filter.of(base.where) == Filter.of(self.where)
 
 
 def _matrix(

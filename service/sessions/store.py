@@ -295,38 +295,13 @@ class SessionStore:
         Raises:
             NamespaceFull: The session would be new, and the namespace has as many as it may.
         """
-        await self._check_number(session, base)
-        version = int(base.version) + 1 if base else ""
-        lists: tuple[tuple[int, list[bytes]], ...] = (
-            (change.keep_turns, [turn.to_json() for turn in change.turns]),
-            (change.keep_first, _pack_vectors(change.first)),
-            (change.keep_encoded, _pack_vectors(change.encoded)),
-        )
+        if self._max_sessions is not None:
+            await self._admit(session, base, self._max_sessions)
         prefix = base.prefix if base else ""
-        offer = change.offer
         keys = session.keys(*_key_parts(prefix), FEEDBACK)
         if change.unchanged is not None:
             keys += session.keys(*_list_names("" if prefix else _OTHER), _FORMER)
-        arguments: list[str | int | bytes] = [
-            base.version if base else "",
-            version,
-            change.epoch,
-            change.responder,
-            self._fingerprint,
-            self._ttl,
-            "\n".join(change.answered) if change.answered else "",
-            ANSWERS_KEPT,
-            ANSWER_BYTES_KEPT,
-            prefix,
-            *_packed_rows(change),
-            change.unchanged or 0,
-            *(number for keep, blobs in lists for number in (keep, len(blobs))),
-            change.where or "",
-            to_json([offer.pool, offer.model, *offer.ids]) if offer else "",
-            OFFERS_KEPT,
-            change.slots or "",
-            *(blob for _, blobs in lists for blob in blobs),
-        ]
+        arguments = self._commit_arguments(base, change)
         with redis_errors(self._metrics, "session_write") as outcome:
             committed = int(await self._script["commit_session"](keys=keys, args=arguments))
             if not committed:
@@ -335,6 +310,35 @@ class SessionStore:
         if base is None:
             self._metrics.sessions_created.inc()
         return committed
+
+    def _commit_arguments(self, base: Session | None, change: Change) -> list[str | int | bytes]:
+        """Return the arguments of `commit_session.lua`."""
+        lists: tuple[tuple[int, list[bytes]], ...] = (
+            (change.keep_turns, [turn.to_json() for turn in change.turns]),
+            (change.keep_first, _pack_vectors(change.first)),
+            (change.keep_encoded, _pack_vectors(change.encoded)),
+        )
+        offer = change.offer
+        return [
+            base.version if base else "",
+            int(base.version) + 1 if base else "",
+            change.epoch,
+            change.responder,
+            self._fingerprint,
+            self._ttl,
+            "\n".join(change.answered) if change.answered else "",
+            ANSWERS_KEPT,
+            ANSWER_BYTES_KEPT,
+            base.prefix if base else "",
+            *_pack_rows(change),
+            change.unchanged or 0,
+            *(number for keep, blobs in lists for number in (keep, len(blobs))),
+            change.where or "",
+            to_json([offer.pool, offer.model, *offer.ids]) if offer else "",
+            OFFERS_KEPT,
+            change.slots or "",
+            *(blob for _, blobs in lists for blob in blobs),
+        ]
 
     async def put_b1(
         self, session: SessionKey, base: Session | None, epoch: int, index: int, vector: Float32
@@ -398,10 +402,8 @@ class SessionStore:
         ids = (unquote(key.removeprefix(start).partition("}")[0]) for key in page.keys)
         return list(dict.fromkeys(ids)), page.cursor
 
-    async def _check_number(self, session: SessionKey, base: Session | None) -> None:
-        most = self._max_sessions
-        if most is None:
-            return
+    async def _admit(self, session: SessionKey, base: Session | None, most: int) -> None:
+        """Note that a session lives; reject a new one beyond `most` of its namespace."""
         arguments: list[str | int] = [session.id, self._ttl, "" if base else most]
         with redis_errors(self._metrics, "session_write"):
             keys = [_live_key(session.namespace)]
@@ -409,29 +411,28 @@ class SessionStore:
         if not admitted:
             self._metrics.rejected_requests.labels("sessions").inc()
             raise NamespaceFull(
-                f"namespace '{session.namespace}' has {write_count(most, 'session')}, which is "
-                "the limit: delete "
-                "some, or wait until some expire"
+                f"namespace '{session.namespace}' has {write_count(most, 'session')}, which is the "
+                "limit: delete some, or wait until some expire"
             )
 
     def _session(self, found: _Read) -> Session | None:
         version, epoch, responder, _, fingerprint, where, *_, slots, choice = found.session
         if version is None:
             return None
-        left = found.without_posts() if found.lost else found
+        kept = found.without_posts() if found.lost else found
         return Session(
             version=version.decode(),
             epoch=int(epoch),
             responder=responder.decode(),
             where=from_json(where) if where else None,
             slots=from_json(slots) if slots else {},
-            prefix=left.prefix.decode(),
-            fingerprint=self._fingerprint if left.complete else fingerprint.decode(),
-            turns=tuple(Turn(*post) for post in from_json(b"[" + b",".join(left.posts) + b"]")),
-            first=self._vectors(left.first),
-            encoded=self._vectors(left.encoded),
-            rows=self._unpack_rows(left.rows, left.complete),
-            complete=left.complete,
+            prefix=kept.prefix.decode(),
+            fingerprint=self._fingerprint if kept.complete else fingerprint.decode(),
+            turns=tuple(Turn(*post) for post in from_json(b"[" + b",".join(kept.posts) + b"]")),
+            first=self._vectors(kept.first),
+            encoded=self._vectors(kept.encoded),
+            rows=self._unpack_rows(kept.rows, kept.complete),
+            complete=kept.complete,
             lost=found.lost,
             expires_at=time() + found.milliseconds / 1000,
             choice=choice.decode() if choice and not found.lost else None,
@@ -472,7 +473,7 @@ def _live_key(namespace: str) -> str:
     return f"tw:sessions:{namespace}"
 
 
-def _packed_rows(change: Change) -> tuple[bytes, str]:
+def _pack_rows(change: Change) -> tuple[bytes, str]:
     """Return the rows, with the epoch and the number of utterances that they belong to."""
     if change.rows is None:
         return b"", ""

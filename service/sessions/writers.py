@@ -38,8 +38,8 @@ class SessionWriters:
 
         Args:
             metrics: Counts rejected writers.
-            timeout: Seconds that a writer may wait for its turn.
-            limit: Most writers of a session, including the one whose turn it is.
+            timeout: Seconds that a writer may wait in line.
+            limit: Most writers of a session, including the one that writes.
         """
         self._metrics = metrics
         self._timeout = timeout
@@ -59,14 +59,14 @@ class SessionWriters:
             DeadlineExceeded: The timeout passed.
             StateUnavailable: Writers on other replicas were faster every time.
         """
-        async with self._turn(session):
+        async with self._wait_in_line(session):
             for _ in range(_ATTEMPTS):
                 if (result := await attempt()) is not None:
                     return result
         raise StateUnavailable(f"too many changes of session '{session.id}' at once; try again")
 
     @asynccontextmanager
-    async def _turn(self, session: SessionKey) -> AsyncIterator[None]:
+    async def _wait_in_line(self, session: SessionKey) -> AsyncIterator[None]:
         line = self._lines.setdefault(session, _Line())
         if line.writers >= self._limit:
             self._metrics.rejected_requests.labels("queue_full").inc()

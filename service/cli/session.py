@@ -1,17 +1,12 @@
 """`turnwise session`: lists and deletes sessions of a running service."""
 
-from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
-
-if TYPE_CHECKING:
-    from turnwise.service.wire.sessions import SessionsDeleted, SessionsPage
-
-P = TypeVar("P", "SessionsPage", "SessionsDeleted")
+from turnwise.service.cli.pages import read_pages
 
 session = typer.Typer(
     help="List and delete sessions. Both need an API key with the scope admin.",
@@ -36,7 +31,7 @@ def list_sessions(
 ) -> None:
     """Print the ids of sessions, unordered."""
     with connected(url, key, namespace) as client:
-        for page in _pages(partial(client.sessions, prefix)):
+        for page in read_pages(partial(client.sessions, prefix)):
             for each in page.ids:
                 typer.echo(each)
 
@@ -57,16 +52,7 @@ def delete_sessions(
     After an interruption, run the command again.
     """
     with connected(url, key, namespace) as client:
-        pages = list(_pages(partial(client.delete_sessions, prefix, learned=learned)))
+        pages = list(read_pages(partial(client.delete_sessions, prefix, learned=learned)))
     typer.echo(f"sessions deleted: {sum(page.deleted for page in pages)}")
     if learned:
         typer.echo(f"learned examples removed: {pages[-1].learned}")
-
-
-def _pages(call: Callable[[str | None], P]) -> Iterator[P]:
-    """Yield the answers of a call with the cursor of each answer before."""
-    page = call(None)
-    yield page
-    while page.cursor is not None:
-        page = call(page.cursor)
-        yield page

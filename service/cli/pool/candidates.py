@@ -16,6 +16,7 @@ import typer
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.texts import write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
+from turnwise.service.cli.pages import read_pages
 
 if TYPE_CHECKING:
     from turnwise.service.cli.pool.candidate_file import Changes
@@ -57,7 +58,7 @@ def list_candidates(
         if pool is None:
             _list_pools(client)
             return
-        found = _read_pages(client.pool(pool), words, condition)
+        found = _read_candidates(client.pool(pool), words, condition)
         shown = 0
         for candidate in islice(found, limit or None):
             typer.echo(_describe(candidate))
@@ -189,19 +190,16 @@ def _list_pools(client: "Client") -> None:
         typer.echo(f"{facts}; {pool.description}" if pool.description else facts)
 
 
-def _read_pages(
+def _read_candidates(
     pool: "Pool", words: str | None, where: dict[str, Any] | None
 ) -> Iterator["PoolCandidate"]:
     """Yield the candidates that match; print the warnings of the first page."""
-    cursor = None
-    while True:
-        page = pool.candidates(words, where, limit=_PAGE, cursor=cursor)
-        for warning in page.warnings if cursor is None else ():
-            typer.echo(f"warning: {warning}", err=True)
+    pages = read_pages(lambda cursor: pool.candidates(words, where, limit=_PAGE, cursor=cursor))
+    for number, page in enumerate(pages):
+        if number == 0:
+            for warning in page.warnings:
+                typer.echo(f"warning: {warning}", err=True)
         yield from page.candidates
-        cursor = page.cursor
-        if cursor is None:
-            return
 
 
 def _describe(candidate: "PoolCandidate") -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from turnwise.service.cli.pages import read_pages
 from turnwise.service.client import CandidateFile, NotFoundError, Pool, UploadedCandidate
 from turnwise.service.wire.pools import PoolCandidate
 
@@ -30,9 +31,11 @@ class Changes:
     def find(cls, file: CandidateFile, pool: Pool) -> "Changes":
         """Return the changes, with a pool that perhaps does not exist."""
         given = {row.id: row.candidate for row in file.rows}
+        pages = read_pages(lambda cursor: pool.candidates(limit=_PAGE, cursor=cursor))
+        held_candidates = (held for page in pages for held in page.candidates)
         changes = cls()
         try:
-            for held in _list_candidates(pool):
+            for held in held_candidates:
                 candidate = given.pop(held.id, None)
                 if candidate is None:
                     changes.missing[held.id] = held.text
@@ -54,16 +57,6 @@ class Changes:
                 yield f"{mark} {id}: {' '.join(shown.split())}"
             if len(texts) > _SHOWN:
                 yield f"{mark} and {len(texts) - _SHOWN} more"
-
-
-def _list_candidates(pool: Pool) -> Iterator[PoolCandidate]:
-    cursor = None
-    while True:
-        page = pool.candidates(limit=_PAGE, cursor=cursor)
-        yield from page.candidates
-        cursor = page.cursor
-        if cursor is None:
-            return
 
 
 def _is_equal(candidate: UploadedCandidate, held: PoolCandidate) -> bool:

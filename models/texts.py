@@ -33,5 +33,10 @@ def write_count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def shorten(text: str, most: int) -> str:
+    """Return a text, or its first `most` characters and an ellipsis if it has more."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def _is_mark(character: str) -> bool:
     return character in _EMOJI_STYLES or unicodedata.category(character).startswith(_MARKS)

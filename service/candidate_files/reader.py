@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from turnwise.models.errors import DataError, message_of
 from turnwise.models.text_files import open_binary
-from turnwise.models.texts import write_count
+from turnwise.models.texts import shorten, write_count
 from turnwise.service.candidate_files.columns import Columns, FieldReader, as_name
 from turnwise.service.candidate_files.formats import read_records
 from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate, derive_id
@@ -243,5 +243,4 @@ def _explain_difference(first: Row, second: Row) -> str:
 
 
 def _show(value: object) -> str:
-    shown = json.dumps(value, ensure_ascii=False)
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    return shorten(json.dumps(value, ensure_ascii=False), _SHOWN)

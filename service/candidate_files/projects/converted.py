@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from turnwise.models.texts import shorten
+
 _SHOWN = 5
 """Names of things left out that are shown."""
 _WIDTH = 40
@@ -57,14 +59,10 @@ class Converted:
     def report(self) -> Iterator[str]:
         """Yield a line for each reason why something was left out."""
         for reason, names in self.left_out.items():
-            distinct = list(dict.fromkeys(map(_shorten, names)))
+            lines = (" ".join(name.split()) for name in names)
+            distinct = list(dict.fromkeys(shorten(line, _WIDTH) for line in lines))
             more = f" and {len(distinct) - _SHOWN} more" if len(distinct) > _SHOWN else ""
             yield f"{reason}: {', '.join(distinct[:_SHOWN])}{more}"
-
-
-def _shorten(name: str) -> str:
-    line = " ".join(name.split())
-    return line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…"
 
 
 def fold_keys(record: Mapping[str, Any]) -> dict[str, Any]:

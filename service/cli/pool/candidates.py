@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.texts import write_count
+from turnwise.models.texts import shorten, write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
 from turnwise.service.cli.pages import read_pages
 
@@ -203,9 +203,7 @@ def _read_candidates(
 
 
 def _describe(candidate: "PoolCandidate") -> str:
-    text = " ".join(candidate.text.split())
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST - 1]}…"
+    text = shorten(" ".join(candidate.text.split()), _LONGEST)
     facts = [f"group {candidate.group}"] if candidate.group else []
     if candidate.examples:
         facts.append(f"examples: {len(candidate.examples)}")

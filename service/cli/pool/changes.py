@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from turnwise.models.texts import shorten
 from turnwise.service.cli.pages import read_pages
 from turnwise.service.client import CandidateFile, NotFoundError, Pool, UploadedCandidate
 from turnwise.service.wire.pools import PoolCandidate
@@ -53,8 +54,7 @@ class Changes:
         missing = self.missing if removed else {}
         for mark, texts in (("+", self.new), ("~", self.changed), ("-", missing)):
             for id, text in list(texts.items())[:_SHOWN]:
-                shown = text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…"
-                yield f"{mark} {id}: {' '.join(shown.split())}"
+                yield f"{mark} {id}: {' '.join(shorten(text, _WIDTH).split())}"
             if len(texts) > _SHOWN:
                 yield f"{mark} and {len(texts) - _SHOWN} more"
 

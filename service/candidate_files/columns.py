@@ -16,7 +16,7 @@ _NAMES = {
     "group": ("group", "intent"),
     "body": ("body",),
 }
-"""The names by which a column is found, in any case. The first that a record has is its text."""
+"""The usual names of the columns of each part, the preferred ones first."""
 _ADVICE = "call one text, answer, response, reply or content"
 _INTENT = "intent"
 """A group that stays among the metadata, so that filters find it."""
@@ -43,7 +43,10 @@ class Columns:
     """Columns that become metadata; None for all that are not read otherwise."""
 
     def find(self, part: str, names: Sequence[str]) -> list[str]:
-        """Return the columns that a part of a candidate is read from.
+        """Return the columns that hold a part of a candidate: one at most, except for examples.
+
+        A column of exactly the wanted name comes first. Otherwise upper and lower case, and white
+        space at the ends, do not count.
 
         Args:
             part: `text`, `examples`, `id`, `group` or `body`.
@@ -52,9 +55,9 @@ class Columns:
         wanted = getattr(self, part)
         if wanted in names:
             return [wanted]
-        folded = {_fold(name): name for name in reversed(names)}
-        sought = _NAMES[part] if wanted is None else (_fold(wanted),)
-        found = [folded[name] for name in sought if name in folded]
+        accepted = _NAMES[part] if wanted is None else (_fold(wanted),)
+        first_of = {_fold(name): name for name in reversed(names)}
+        found = [first_of[name] for name in accepted if name in first_of]
         return found if part == "examples" else found[:1]
 
     def know(self, names: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """Encodes catalogues into parts, and imports the parts into pools."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from turnwise.models.texts import write_count
@@ -15,6 +15,7 @@ from turnwise.service.pools.files.catalogue import Catalogue
 from turnwise.service.pools.files.parts import EncodedBy, PartsError, PartsFolder, PartsManifest
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.settings import Settings
+from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolRequest
 
@@ -106,8 +107,7 @@ async def import_parts(
     if missing := folder.missing(manifest):
         raise PartsError(
             f"'{url}' lacks {len(missing)} of {write_count(len(manifest.parts), 'part')}, the "
-            "first is "
-            f"{missing[0].name}: run `turnwise pool encode` again"
+            f"first is {missing[0].name}: run `turnwise pool encode` again"
         )
 
     async def batches(_: PoolEncoder) -> AsyncIterator[CandidateBatch]:
@@ -125,16 +125,25 @@ async def import_parts(
                 f"has '{components.cached.name}' ({components.cached.fingerprint})"
             )
         pools = components.pools
-        is_new = False
-        try:
-            await pools.load(namespace, name)
-        except PoolNotFound:
-            is_new = True
-        await pools.create(namespace, name, PoolRequest(encoder="default", store=store))
-        await pools.load(namespace, name)
-        try:
+        async with _existing_pool(pools, namespace, name, store):
             return await pools.replace(namespace, name, batches)
-        except BaseException:
-            if is_new:
-                await pools.drop(namespace, name)
-            raise
+
+
+@asynccontextmanager
+async def _existing_pool(
+    pools: Pools, namespace: str, name: str, store: StoreName | None
+) -> AsyncIterator[None]:
+    """Create a pool if there is none, and read it; drop a new one if the block fails."""
+    is_new = False
+    try:
+        await pools.load(namespace, name)
+    except PoolNotFound:
+        is_new = True
+    await pools.create(namespace, name, PoolRequest(encoder="default", store=store))
+    await pools.load(namespace, name)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            await pools.drop(namespace, name)
+        raise

@@ -108,6 +108,7 @@ class Metrics:
         self._add_encoder()
         self._add_stores()
         self._add_selection()
+        self._add_pools()
         self._add_process()
         self._create_series()
 
@@ -236,6 +237,8 @@ class Metrics:
             ["namespace", "pool", "model"],
             buckets=_RECIPROCAL_RANKS,
         )
+
+    def _add_pools(self) -> None:
         self.pools = self._gauge("turnwise_pools", "Pools on this replica, by state.", ["state"])
         self.missing_pools = self._gauge(
             "turnwise_missing_pools",

@@ -28,16 +28,8 @@ def card(
     With --emoji the folder gets `emoji.json`. The fingerprint of the model changes, so that a
     service encodes its pools again.
     """
-    from turnwise.models.card import (
-        CARD,
-        find_file,
-        reranker_kind,
-        update_card,
-    )
-    from turnwise.models.encoder.emoji_words import EMOJI_FILE, EmojiWords
-    from turnwise.models.encoder.example_space import EXAMPLES_FILE
-    from turnwise.models.encoder.head_arrays import HEADS_FILE
-    from turnwise.models.encoder.stated import TOKENIZER
+    from turnwise.models.card import CARD, reranker_kind, update_card
+    from turnwise.models.encoder.emoji_words import EmojiWords
     from turnwise.models.encoder.torch import UtteranceEncoder
 
     folder = out or Path(model)
@@ -52,11 +44,22 @@ def card(
     encoder = UtteranceEncoder(model, device="cpu")
     facts = encoder.facts
     if out:
-        out.mkdir(parents=True, exist_ok=True)
-        for name in (CARD, TOKENIZER, HEADS_FILE, EMOJI_FILE, EXAMPLES_FILE):
-            if file := find_file(model, name):
-                shutil.copyfile(file, out / name)
+        _copy_small_files(model, out)
     else:
         encoder.write_graph(folder)
     update_card(folder, "encoder", facts)
     typer.echo(f"{folder / CARD}: {facts.kind}, dimension {facts.dimension}, {facts.fingerprint}")
+
+
+def _copy_small_files(model: str, out: Path) -> None:
+    """Copy the files that a replica with a remote encoder needs, as far as the model has them."""
+    from turnwise.models.card import CARD, find_file
+    from turnwise.models.encoder.emoji_words import EMOJI_FILE
+    from turnwise.models.encoder.example_space import EXAMPLES_FILE
+    from turnwise.models.encoder.head_arrays import HEADS_FILE
+    from turnwise.models.encoder.stated import TOKENIZER
+
+    out.mkdir(parents=True, exist_ok=True)
+    for name in (CARD, TOKENIZER, HEADS_FILE, EMOJI_FILE, EXAMPLES_FILE):
+        if file := find_file(model, name):
+            shutil.copyfile(file, out / name)

@@ -38,10 +38,7 @@ def train(
 
     The folder of an encoder includes its graph (`model.onnx`): a service on a CPU needs no torch.
     """
-    from torch.onnx import OnnxExporterError
-
     from turnwise.models.card import CARD
-    from turnwise.models.encoder.torch import UtteranceEncoder
     from turnwise.models.training.run import SERVED, run
 
     if out is None:
@@ -54,8 +51,17 @@ def train(
     if (out / SERVED).exists():
         typer.echo(f"the base with this re-ranker, for TURNWISE_MODEL, in {out / SERVED}")
     if (folder / CARD).exists():  # an encoder
-        try:
-            UtteranceEncoder(folder, device="cpu").write_graph(folder)
-        except OnnxExporterError as error:
-            what = str(error).partition("\n")[0]
-            typer.echo(f"it has no graph, so that a service needs torch for it: {what}", err=True)
+        _write_graph(folder)
+
+
+def _write_graph(folder: Path) -> None:
+    """Write the graph of an encoder into its folder; if that fails, print why."""
+    from torch.onnx import OnnxExporterError
+
+    from turnwise.models.encoder.torch import UtteranceEncoder
+
+    try:
+        UtteranceEncoder(folder, device="cpu").write_graph(folder)
+    except OnnxExporterError as error:
+        what = str(error).partition("\n")[0]
+        typer.echo(f"it has no graph, so that a service needs torch for it: {what}", err=True)

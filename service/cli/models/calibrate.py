@@ -144,25 +144,11 @@ def find_replies(
         TurnwiseError: The speaker has no replies, or replies in only one dialogue; or the service
             does not accept the name.
     """
-    from pydantic import ValidationError
-
-    from turnwise.service.client import GivenTurn
-    from turnwise.service.wire.fields import RESPONDER, USER
-
-    def name(speaker: str) -> str:
-        if speaker == responder:
-            return RESPONDER
-        return USER if speaker == RESPONDER else speaker
+    from turnwise.service.wire.fields import RESPONDER
 
     replies: list[_Reply] = []
     for number, dialogue in enumerate(dialogues):
-        try:
-            turns = [
-                GivenTurn(speaker=name(said.speaker), text=said.text[:chars])
-                for said in dialogue.utterances
-            ]
-        except ValidationError as error:
-            raise TurnwiseError(f"dialogue '{dialogue.id}', {first_error(error)}") from None
+        turns = _read_turns(dialogue, responder, chars)
         replies += [
             _Reply(turns[max(0, index - longest) : index], turn.text, number)
             for index, turn in enumerate(turns)
@@ -175,6 +161,23 @@ def find_replies(
     if len({reply.dialogue for reply in replies}) == 1:  # the error is measured on others
         raise TurnwiseError("a calibration needs at least two dialogues with replies, not one")
     return replies
+
+
+def _read_turns(dialogue: "Dialogue", responder: str, chars: int) -> "list[GivenTurn]":
+    """Return the turns of a dialogue, in which the responder has the default name."""
+    from pydantic import ValidationError
+
+    from turnwise.service.client import GivenTurn
+    from turnwise.service.wire.fields import RESPONDER, USER
+
+    names = {RESPONDER: USER, responder: RESPONDER}
+    try:
+        return [
+            GivenTurn(speaker=names.get(said.speaker, said.speaker), text=said.text[:chars])
+            for said in dialogue.utterances
+        ]
+    except ValidationError as error:
+        raise TurnwiseError(f"dialogue '{dialogue.id}', {first_error(error)}") from None
 
 
 def _ask(client: "Client", pool: str, reply: _Reply, same: str | None) -> _Answer:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -95,20 +95,7 @@ async def running_components(
         store = connect_store(settings.store_url, metrics) if settings.store_url else None
         if store:
             stack.push_async_callback(store.close)
-        followed = FollowedPools(
-            redis_of_pools,
-            encoders,
-            metrics,
-            PoolLimits(
-                exact=settings.exact_limit,
-                size=settings.max_pool_size,
-                namespace_bytes=settings.max_pools_bytes,
-            ),
-            search_threads=settings.search_threads,
-            index_folder=settings.data_dir / "indexes",
-            names_file=settings.data_dir / "names" / f"{settings.redis_digest}.json",
-            store=store,
-        )
+        followed = _make_followed_pools(settings, redis_of_pools, encoders, metrics, store)
         stack.push_async_callback(followed.close)
         pools = Pools(
             followed, metrics, max_pools=settings.max_pools, max_aliases=settings.max_aliases
@@ -124,6 +111,29 @@ async def running_components(
             pairwise=pairwise,
             store=store,
         )
+
+
+def _make_followed_pools(
+    settings: Settings,
+    redis: Redis,
+    encoders: Mapping[EncoderName, PoolEncoder],
+    metrics: Metrics,
+    store: CandidateStore | None,
+) -> FollowedPools:
+    return FollowedPools(
+        redis,
+        encoders,
+        metrics,
+        PoolLimits(
+            exact=settings.exact_limit,
+            size=settings.max_pool_size,
+            namespace_bytes=settings.max_pools_bytes,
+        ),
+        search_threads=settings.search_threads,
+        index_folder=settings.data_dir / "indexes",
+        names_file=settings.data_dir / "names" / f"{settings.redis_digest}.json",
+        store=store,
+    )
 
 
 @asynccontextmanager

@@ -42,14 +42,14 @@ def write_candidate(candidate: PoolCandidate) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read_changes(text: str, before: PoolCandidate) -> Changes:
+def read_changes(content: bytes, before: PoolCandidate) -> Changes:
     """Return what an edited file changes of a candidate.
 
     Raises:
-        TurnwiseError: The file is not TOML, or has a field that a candidate does not have.
+        TurnwiseError: The file is not TOML in UTF-8, or has a field that a candidate does not have.
     """
     try:
-        edited = tomllib.loads(text)
+        edited = tomllib.loads(content.decode("utf-8-sig"))  # editors of Windows write a mark
         edited["metadata"] = json.loads(edited.get("metadata") or "{}")
     except ValueError as error:
         raise TurnwiseError(f"the edited file cannot be read: {error}") from None

@@ -154,7 +154,7 @@ def _edit_file(pool: "Pool", before: "PoolCandidate") -> None:
     file.write_text(write_candidate(before), "utf-8")
     try:
         _open_editor(file)
-        _apply(pool, before, read_changes(file.read_text("utf-8"), before))
+        _apply(pool, before, read_changes(file.read_bytes(), before))
     except TurnwiseError as error:
         error.add_note(f"the file is {file}")
         raise
@@ -165,8 +165,9 @@ def _open_editor(file: Path) -> None:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or _EDITOR
     try:
         subprocess.run([*shlex.split(editor), str(file)], check=True)  # noqa: S603 - the user's own
-    except OSError as error:
-        what = f"the editor '{editor}' cannot be started: {error.strerror}; set EDITOR"
+    except (OSError, ValueError) as error:  # shlex raises ValueError if a quote has no end
+        why = error.strerror if isinstance(error, OSError) else error
+        what = f"the editor '{editor}' cannot be started: {why}; set EDITOR"
         raise TurnwiseError(what) from None
     except subprocess.CalledProcessError as error:
         what = f"the editor '{editor}' ended with status {error.returncode}; nothing was changed"

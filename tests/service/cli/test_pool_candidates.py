@@ -128,12 +128,31 @@ def test_an_edited_file_that_makes_no_sense_changes_nothing_and_is_kept(
     assert shop.get("/pools/shop")["version"] == 2
 
 
+def test_an_edited_file_that_is_not_utf_8_is_kept(
+    shop: Live, refused: Command, editor: Path
+) -> None:
+    editor.write_text("import pathlib, sys\npathlib.Path(sys.argv[1]).write_bytes(b'text = \\xfc')")
+    said = refused("edit", "shop", "pay", "--url", shop.url)
+    assert "the edited file cannot be read" in said
+    assert "; the file is " in said
+
+
 def test_an_edited_file_is_kept_when_the_editor_fails(
     shop: Live, refused: Command, editor: Path
 ) -> None:
     editor.write_text("raise SystemExit(3)")
     said = refused("edit", "shop", "pay", "--url", shop.url)
     assert "ended with status 3; nothing was changed; the file is " in said
+
+
+@pytest.mark.parametrize("name", ["no-such-editor", "vi 'x"])
+@pytest.mark.usefixtures("editor")
+def test_an_editor_that_cannot_be_started_is_named(
+    shop: Live, refused: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("EDITOR", name)
+    said = refused("edit", "shop", "pay", "--url", shop.url)
+    assert f"the editor '{name}' cannot be started" in said
 
 
 def test_wrong_options_and_ids_are_refused(shop: Live, refused: Command) -> None:

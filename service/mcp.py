@@ -3,6 +3,7 @@
 Each tool is a call of the Python client. It imports the package `mcp`, of the extra of that name.
 """
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -28,6 +29,8 @@ from turnwise.service.wire.fields import MAX_CANDIDATES, Message, Text, TopK
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.planning import MAX_PLANNED_GOALS, Method
 from turnwise.service.wire.pools import SearchAnswer
+
+_BEARER = re.compile("^bearer +", re.IGNORECASE)
 
 INSTRUCTIONS = """
 Turnwise selects replies that people wrote and approved; it generates no text. Use select_reply for
@@ -128,7 +131,7 @@ class Tools:
         """
         key = self._key
         if context.headers is not None:
-            key = context.headers.get("authorization", "").removeprefix("Bearer ") or None
+            key = _BEARER.sub("", context.headers.get("authorization", "")) or None
         try:
             async with AsyncClient(self._url, key=key) as client:
                 yield client

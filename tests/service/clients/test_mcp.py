@@ -116,7 +116,7 @@ async def test_over_http_the_caller_sends_the_key(keyed: str) -> None:
         refused = await client.call_tool("search_pool", {"text": "Hello"})
     assert refused.is_error
     assert "send an API key" in str(refused.content)
-    headers = {"Authorization": "Bearer ada"}
+    headers = {"Authorization": "bearer ada"}  # the name of a scheme has no case
     async with httpx2.AsyncClient(headers=headers, follow_redirects=True) as http:
         transport = streamable_http_client(keyed, http_client=http)
         async with Client(transport) as client:

@@ -109,9 +109,7 @@ class AsyncSession(SessionOperations, AsyncSender):
         return self
 
     async def __aexit__(self, _: object, error: object, __: object) -> None:
-        if self._forget and not isinstance(
-            error, UnreachableError
-        ):  # deleting it would time out too
+        if self._forget and not isinstance(error, UnreachableError):  # a deletion would fail too
             with suppress(NotFoundError):  # no turn was posted
                 await self.delete()
 

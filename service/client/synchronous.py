@@ -116,9 +116,7 @@ class Session(SessionOperations, Sender):
         return self
 
     def __exit__(self, _: object, error: object, __: object) -> None:
-        if self._forget and not isinstance(
-            error, UnreachableError
-        ):  # deleting it would time out too
+        if self._forget and not isinstance(error, UnreachableError):  # a deletion would fail too
             with suppress(NotFoundError):  # no turn was posted
                 self.delete()
 

@@ -48,7 +48,7 @@ def dialogues(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
     """Yield the dialogues of some folders; raises as `read_conversations`."""
     for namespace, session, part, turns in read_conversations(folders):
         again = f"-{part + 1}" if part else ""
-        yield {"id": f"{namespace}/{session}{again}", "utterances": [*_utterances(turns)]}
+        yield {"id": f"{namespace}/{session}{again}", "utterances": [*_list_utterances(turns)]}
 
 
 def read_conversations(folders: Iterable[Path]) -> Iterator[Conversation]:
@@ -97,18 +97,22 @@ def _turns_before(line: TurnLine | UndoLine, turns: list[JournalTurn]) -> list[J
     return [turn for turn in turns if turn.line.turn < line.turn]
 
 
-def _utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
-    learnt: dict[str, Any] = {}
+def _list_utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
+    """Yield the turns as utterances, and the chosen replies that no turn says.
+
+    The next utterance of the responder has the fields that say how it was chosen.
+    """
+    fields: dict[str, Any] = {}
     responder = turns[-1].line.responder
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
         line = turn.line
-        yield {"speaker": line.speaker, "text": line.text, **learnt}
-        learnt, reply = _training_fields(turn, after)
+        yield {"speaker": line.speaker, "text": line.text, **fields}
+        fields, reply = _training_fields(turn, after)
         if after and after.line.speaker == responder:
             continue
         if reply:
-            yield {"speaker": responder, "text": reply, **learnt}
-        learnt = {}
+            yield {"speaker": responder, "text": reply, **fields}
+        fields = {}
 
 
 def find_choice(turn: JournalTurn, after: JournalTurn | None) -> str | None:

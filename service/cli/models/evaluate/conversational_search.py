@@ -26,8 +26,8 @@ def measure(
     results = list(evaluate_search(encoders, questions, utterances, words))
     note = (
         f"{write_count(len(questions.questions), 'question')}, "
-        f"{write_count(len(questions.passages), 'passage')}. Joined "
-        f"utterances and running query read the last {utterances} utterances, and the first "
-        f"{words} words of those of other speakers."
+        f"{write_count(len(questions.passages), 'passage')}. Joined utterances and running query "
+        f"read the last {utterances} utterances, and the first {words} words of those of other "
+        "speakers."
     )
     report("conversational-search", [*data, *passages], results, out, note)

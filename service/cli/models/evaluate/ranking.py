@@ -43,8 +43,7 @@ def measure(
     if examples.dropped:
         typer.echo(
             f"dropped {write_count(len(examples.dropped), 'context')}, the first at "
-            f"{examples.dropped[0]}: all "
-            "candidates are right, or none",
+            f"{examples.dropped[0]}: all candidates are right, or none",
             err=True,
         )
     models = load_with_cross_encoders(compared, cross_encoders)

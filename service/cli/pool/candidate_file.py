@@ -13,8 +13,8 @@ _FIELDS = {"text", "group", "metadata", "examples", "body"}
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 
 
-class Changes(NamedTuple):
-    """What an edited file changes."""
+class CandidateChanges(NamedTuple):
+    """The changes that a person made in the file of a candidate."""
 
     fields: CandidateFields
     """The fields with their new values."""
@@ -42,7 +42,7 @@ def write_candidate(candidate: PoolCandidate) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read_changes(content: bytes, before: PoolCandidate) -> Changes:
+def read_changes(content: bytes, before: PoolCandidate) -> CandidateChanges:
     """Return what an edited file changes of a candidate.
 
     Raises:
@@ -63,7 +63,7 @@ def read_changes(content: bytes, before: PoolCandidate) -> Changes:
     if new := [each for each in learned if each not in known]:
         raise TurnwiseError(f"add {new[0]!r} to the examples; it was not learned")
     forgotten = [each for each in known if each not in learned]
-    return Changes(_compare(edited, before), forgotten)
+    return CandidateChanges(_compare(edited, before), forgotten)
 
 
 def _compare(edited: dict[str, Any], before: PoolCandidate) -> CandidateFields:

@@ -19,7 +19,7 @@ from turnwise.service.cli.connected import LOCAL, Key, Url, connected
 from turnwise.service.cli.pages import read_pages
 
 if TYPE_CHECKING:
-    from turnwise.service.cli.pool.candidate_file import Changes
+    from turnwise.service.cli.pool.candidate_file import CandidateChanges
     from turnwise.service.client import Client, Pool
     from turnwise.service.wire.pools import PoolCandidate
 
@@ -98,7 +98,7 @@ def edit(
 
     The change makes a new version of the pool. Fields that you do not change stay as they are.
     """
-    from turnwise.service.cli.pool.candidate_file import Changes
+    from turnwise.service.cli.pool.candidate_file import CandidateChanges
     from turnwise.service.client.operations import CandidateFields
 
     fields = CandidateFields()
@@ -119,13 +119,13 @@ def edit(
             fields["add_examples"] = add_example
         if kept := [each for each in removed if each not in forgotten]:
             fields["remove_examples"] = kept
-        if changes := Changes(fields, forgotten):
+        if changes := CandidateChanges(fields, forgotten):
             _apply(target, before, changes)
         else:
             _edit_file(target, before)
 
 
-def _apply(pool: "Pool", before: "PoolCandidate", changes: "Changes") -> None:
+def _apply(pool: "Pool", before: "PoolCandidate", changes: "CandidateChanges") -> None:
     """Send the changes: first the fields, which the service may reject."""
     version = None
     if changes.fields:

@@ -1,4 +1,4 @@
-"""What loading a file would change in a pool of a running service."""
+"""The changes that loading a file would make in a pool of a running service."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _WIDTH = 60
 
 
 @dataclass(slots=True)
-class Changes:
+class PoolChanges:
     """The candidates of a file and of a pool, by what loading the file would do with them."""
 
     pool_exists: bool = True
@@ -29,7 +29,7 @@ class Changes:
     """The file does not have these candidates of the pool."""
 
     @classmethod
-    def find(cls, file: CandidateFile, pool: Pool) -> "Changes":
+    def find(cls, file: CandidateFile, pool: Pool) -> "PoolChanges":
         """Return the changes, with a pool that perhaps does not exist."""
         given = {row.id: row.candidate for row in file.rows}
         pages = read_pages(lambda cursor: pool.candidates(limit=_PAGE, cursor=cursor))

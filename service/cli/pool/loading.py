@@ -14,7 +14,7 @@ from turnwise.service.cli.pool.options import Encoding, read_columns
 from turnwise.service.cli.progress import UploadProgress
 
 if TYPE_CHECKING:
-    from turnwise.service.cli.pool.changes import Changes
+    from turnwise.service.cli.pool.changes import PoolChanges
     from turnwise.service.client import CandidateFile, Columns, Loaded, Pool, Removed
 
 CandidatesPath = Annotated[
@@ -64,7 +64,7 @@ def load(
     run the command again: it skips the candidates that the pool has. Candidates that the file does
     not have stay in the pool, unless you --replace them.
     """
-    from turnwise.service.cli.pool.changes import Changes
+    from turnwise.service.cli.pool.changes import PoolChanges
     from turnwise.service.client import CandidateFile
 
     if add_examples and (replace or dry_run):
@@ -74,7 +74,7 @@ def load(
         typer.echo(f"{file}: {note}")
     with connected(url, key) as client:
         target = client.pool(pool)
-        changes = Changes.find(candidates, target) if replace or dry_run else Changes()
+        changes = PoolChanges.find(candidates, target) if replace or dry_run else PoolChanges()
         if dry_run:
             _show(changes, pool, replace=replace)
             return
@@ -114,7 +114,7 @@ def _report(pool: str, loaded: "Loaded", removal: "Removed") -> None:
     typer.echo(f"pool {pool}: version {version}, {size} {', '.join(counts)}")
 
 
-def _show(changes: "Changes", pool: str, *, replace: bool) -> None:
+def _show(changes: "PoolChanges", pool: str, *, replace: bool) -> None:
     """Print what loading would change."""
     for line in changes.lines(removed=replace):
         typer.echo(line)

@@ -81,7 +81,7 @@ class AsyncClient(Connected[httpx.AsyncClient], ServiceOperations, AsyncSender):
                         await response.aread()
                         check(response)
                     async for line in response.aiter_lines():
-                        if edited := upload.hear(line, attempts):
+                        if edited := upload.read_line(line, attempts):
                             return edited
                     raise httpx.RemoteProtocolError(BROKEN_OFF)
 
@@ -131,7 +131,7 @@ class AsyncPool(PoolOperations, AsyncSender):
         try:
             return await self._client.upload(upload)
         except ProblemError as error:
-            raise upload.located(error) from None
+            raise upload.locate(error) from None
 
     async def load(
         self,
@@ -148,7 +148,7 @@ class AsyncPool(PoolOperations, AsyncSender):
             try:
                 load.add(await self._client.upload(upload))
             except ClientError as error:
-                raise load.failed(error) from None
+                raise load.explain(error) from None
         return load.result
 
     async def send(self, call: Call[T]) -> T:

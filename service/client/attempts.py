@@ -5,9 +5,9 @@ from time import monotonic
 
 from turnwise.service.client.errors import ClientError
 
-_FIRST = 0.1
-_MOST = 5.0
-_REFUSED = 1.0
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_REFUSED_SECONDS = 1.0
 """Seconds of retries while no connection is possible: a wrong URL should not take the deadline."""
 
 
@@ -53,7 +53,7 @@ class Attempts:
         Raises:
             ClientError: The given error, if a retry would be useless, unsafe or too late.
         """
-        longest = min(_MOST, _FIRST * 2**self._failed)
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failed)
         pause = max(error.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311
         self._failed += 1
         self.again |= not error.undone
@@ -69,4 +69,4 @@ class Attempts:
             return self._end
         if self._refused_since is None:
             self._refused_since = monotonic()
-        return min(self._end, self._refused_since + _REFUSED)
+        return min(self._end, self._refused_since + _REFUSED_SECONDS)

@@ -88,7 +88,7 @@ class Client(Connected[httpx.Client], ServiceOperations, Sender):
                     response.read()
                     check(response)
                 for line in response.iter_lines():
-                    if edited := upload.hear(line, attempts):
+                    if edited := upload.read_line(line, attempts):
                         return edited
                 raise httpx.RemoteProtocolError(BROKEN_OFF)
 
@@ -147,7 +147,7 @@ class Pool(PoolOperations, Sender):
         try:
             return self._client.upload(upload)
         except ProblemError as error:
-            raise upload.located(error) from None
+            raise upload.locate(error) from None
 
     def load(
         self,
@@ -176,7 +176,7 @@ class Pool(PoolOperations, Sender):
             try:
                 load.add(self._client.upload(upload))
             except ClientError as error:
-                raise load.failed(error) from None
+                raise load.explain(error) from None
         return load.result
 
     def send(self, call: Call[T]) -> T:

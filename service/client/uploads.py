@@ -134,10 +134,10 @@ class Upload:
         while chunk := await to_thread.run_sync(next, chunks, b""):
             yield chunk
 
-    def hear(self, line: str, attempts: Attempts) -> Edited | None:
+    def read_line(self, line: str, attempts: Attempts) -> Edited | None:
         """Read a line of the answer; return the result of the upload if the line holds it.
 
-        Progress gives the attempts more time, so that a long upload is sent again, too.
+        Each step gives the attempts more time, so that a long upload can be repeated as well.
 
         Raises:
             ProblemError: The service rejects the upload.
@@ -158,7 +158,7 @@ class Upload:
             case edited:
                 return edited
 
-    def located(self, error: ProblemError) -> TurnwiseError:
+    def locate(self, error: ProblemError) -> TurnwiseError:
         """Return an error that names the line of the file, if the problem is about a candidate."""
         return _locate_in_file(error, self._file) if self._file else error
 
@@ -228,7 +228,7 @@ class Load:
             warnings=[*self.result.warnings, *edited.warnings],
         )
 
-    def failed(self, error: ClientError) -> TurnwiseError:
+    def explain(self, error: ClientError) -> TurnwiseError:
         """Return the error of the last upload, which also says how many candidates are loaded."""
         located: TurnwiseError = error
         if isinstance(error, ProblemError):

@@ -123,7 +123,7 @@ def test_an_unsendable_text_is_reported_but_not_quoted(
 def test_a_foreign_line_of_progress_is_an_unexpected_answer() -> None:
     upload = Upload("p", ["Hello."], None)
     with pytest.raises(UnexpectedAnswerError):
-        upload.hear("<html>", Attempts(repeatable=True, timeout=1.0, deadline=1.0))
+        upload.read_line("<html>", Attempts(repeatable=True, timeout=1.0, deadline=1.0))
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

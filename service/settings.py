@@ -57,7 +57,7 @@ _REMOVED = {
 
 
 class Limits(BaseSettings):
-    """Limits of requests, sessions, pools and namespaces. Those with a type are settings.
+    """Limits of requests, sessions, pools and namespaces. The first ones are constants.
 
     `GET /version` reports those in force. A request that exceeds one gets a problem that names it.
     """
@@ -247,7 +247,7 @@ class Settings(Limits):
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod
-    def _host_names(cls, names: object) -> object:
+    def _split_host_names(cls, names: object) -> object:
         if isinstance(names, str):
             names = tuple(name.strip().lower() for name in names.split(",") if name.strip())
             if wrong := [name for name in names if not _HOST_NAME.fullmatch(name)]:
@@ -256,7 +256,7 @@ class Settings(Limits):
 
     @field_validator("encoder_url")
     @classmethod
-    def _endpoint(cls, url: str | None) -> str | None:
+    def _complete_encoder_url(cls, url: str | None) -> str | None:
         if url is None:
             return None
         _check_endpoint(url, "TURNWISE_ENCODER_KEY")
@@ -264,7 +264,7 @@ class Settings(Limits):
 
     @field_validator("fallback_url")
     @classmethod
-    def _chat_endpoint(cls, url: str | None) -> str | None:
+    def _complete_fallback_url(cls, url: str | None) -> str | None:
         if url is None:
             return None
         _check_endpoint(url, "TURNWISE_FALLBACK_KEY")
@@ -275,21 +275,21 @@ class Settings(Limits):
 
     @field_validator("encoder_key", "fallback_key")
     @classmethod
-    def _of_a_header(cls, key: SecretStr | None) -> SecretStr | None:
+    def _check_ascii(cls, key: SecretStr | None) -> SecretStr | None:
         if key and not key.get_secret_value().isascii():
             raise ValueError("must be ASCII")
         return key
 
     @field_validator("store_url")
     @classmethod
-    def _store(cls, url: str | None) -> str | None:
+    def _check_store_url(cls, url: str | None) -> str | None:
         if url and not _port_is_valid(urlsplit(url)):
             raise ValueError("must end with a host, or a host and a port")
         return url
 
     @field_validator("redis_url")
     @classmethod
-    def _check_url(cls, url: str | None) -> str | None:
+    def _check_redis_url(cls, url: str | None) -> str | None:
         if url and not _REDIS.match(url):
             raise ValueError(
                 "must begin with redis://, rediss:// or unix://, or be "
@@ -298,7 +298,7 @@ class Settings(Limits):
         return url
 
     @model_validator(mode="after")
-    def _check_exposure(self) -> Self:
+    def _check_together(self) -> Self:
         if not (self.loopback or self.keyed or self.allow_anonymous):
             raise ValueError(
                 f"other machines can reach host {self.host}, and there are no API keys: set "

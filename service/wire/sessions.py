@@ -160,7 +160,7 @@ class FeedbackRequest(Value):
 
     @field_validator("learn")
     @classmethod
-    def _from_a_choice(cls, learn: bool | None, info: ValidationInfo) -> bool | None:
+    def _check_learn(cls, learn: bool | None, info: ValidationInfo) -> bool | None:
         event = info.data.get("event")
         if learn and event in {"shown", "rejected"}:
             raise ValueError(f"makes no sense with the event '{event}'")
@@ -168,7 +168,7 @@ class FeedbackRequest(Value):
 
     @field_validator("text")
     @classmethod
-    def _of_an_edit(cls, text: str | None, info: ValidationInfo) -> str | None:
+    def _check_edited_text(cls, text: str | None, info: ValidationInfo) -> str | None:
         event = info.data.get("event")
         if event == "edited" and text is None:
             raise PydanticCustomError("missing", "is needed with the event 'edited'")

@@ -62,11 +62,9 @@ def _as_relevance(ranked: Ranked, request: RerankRequest, *, is_logit: bool) -> 
     document = None
     if request.return_documents:
         document = Document.model_construct(text=request.texts[ranked.index])
-    score = _probability(ranked.score) if is_logit else ranked.score
+    score = ranked.score
+    if is_logit:
+        score = 0.5 + 0.5 * math.tanh(score / 2)  # the logistic function, without its overflow
     if not request.texts[ranked.index].strip():
         score = 0.0 if is_logit else -1.0  # the lowest probability, or the lowest cosine
     return Relevance.model_construct(index=ranked.index, relevance_score=score, document=document)
-
-
-def _probability(logit: float) -> float:
-    return 0.5 + 0.5 * math.tanh(logit / 2)  # the logistic function, without its overflow

@@ -12,7 +12,7 @@ _MOST_NAMED = 20
 
 
 class UploadChecks:
-    """Finds texts of candidates that are longer than what the encoder reads."""
+    """Finds candidates with texts that the encoder cuts, or whose script it hardly knows."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -25,9 +25,11 @@ class UploadChecks:
         return await asyncio.to_thread(self._warn, candidates)
 
     def _warn(self, candidates: Sequence[Candidate]) -> list[str]:
-        texts = [each.id for each in candidates if self._is_long(Role.AFTER, [each.text])]
-        examples = [each.id for each in candidates if self._is_long(Role.SECOND, each.examples)]
-        unknown = [each.id for each in candidates if not self._knows_script(each)]
+        texts = [each.id for each in candidates if self._cuts_any([each.text], Role.AFTER)]
+        examples = [each.id for each in candidates if self._cuts_any(each.examples, Role.SECOND)]
+        knows_script = self._encoder.knows_script
+        after = read_as(Role.AFTER)
+        unknown = [each.id for each in candidates if not knows_script(RoleText(each.text, *after))]
         warnings = []
         if texts:
             warnings.append(f"the model reads only the beginning of {_name_candidates(texts)}")
@@ -40,11 +42,8 @@ class UploadChecks:
             warnings.append(f"the model hardly knows the script of {_name_candidates(unknown)}")
         return warnings
 
-    def _knows_script(self, candidate: Candidate) -> bool:
-        return self._encoder.knows_script(RoleText(candidate.text, *read_as(Role.AFTER)))
-
-    def _is_long(self, role: Role, texts: Iterable[str]) -> bool:
-        """Return whether the encoder does not read all of one of some texts in a role."""
+    def _cuts_any(self, texts: Iterable[str], role: Role) -> bool:
+        """Return whether the encoder cuts one of these texts when it reads them in a role."""
         return any(self._encoder.is_too_long(RoleText(text, *read_as(role))) for text in texts)
 
 

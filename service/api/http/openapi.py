@@ -40,7 +40,8 @@ def _document(app: FastAPI, settings: Settings) -> Json:
     document["components"]["schemas"] |= problem.pop("$defs") | {"Problem": problem}
     document["components"]["schemas"] |= FILTER_SCHEMAS
     for node in list(_nodes(document["components"]["schemas"])):
-        _refer_to_filter(node)
+        if where := node.get("properties", {}).get("where"):
+            where["anyOf"] = [{"$ref": "#/components/schemas/Filter"}, {"type": "null"}]
     missing = _missing_models(settings)
     for node in reversed(list(_nodes(document))):  # the parts of a node before the node
         _leave_out(node, missing)
@@ -57,12 +58,6 @@ def _nodes(value: object) -> Iterator[Json]:
     if isinstance(value, list):
         for child in value:
             yield from _nodes(child)
-
-
-def _refer_to_filter(node: Json) -> None:
-    """Let a property `where` refer to the schema of filters."""
-    if where := node.get("properties", {}).get("where"):
-        where["anyOf"] = [{"$ref": "#/components/schemas/Filter"}, {"type": "null"}]
 
 
 def _leave_out(node: Json, missing: set[str]) -> None:

@@ -65,7 +65,7 @@ class Uploaded(NamedTuple):
 
     candidates: list[Candidate]
     notes: list[str] | None = None
-    """What became of the columns, if the body is a file."""
+    """Notes on the columns of a file; None if the body is JSON."""
 
     def describe(self, edited: Edited) -> Edited:
         """Return the result of the upload, with the notes on its file."""
@@ -77,12 +77,11 @@ async def read_upload(
 ) -> Uploaded:
     """Return the candidates of a JSON array, of NDJSON, or of a file of any format.
 
-    Lines of NDJSON are parsed as they arrive. A thread parses all of them, so that the event loop
-    can continue.
+    Lines of NDJSON are parsed as they arrive, in a thread.
 
     Raises:
         NotEnoughMemory: The candidates do not fit into memory.
-        UnsupportedMedia: The content type is neither, and no file is named.
+        UnsupportedMedia: The content type is none of these, and the query names no file.
         InvalidRequest: Candidates are invalid; the error has their indexes, or the line of a file.
         BodyTooLarge: The body has more bytes than the limit.
     """
@@ -187,19 +186,14 @@ class _Upload:
 
     def add_lines(self, lines: bytes) -> None:
         """Add the candidates of whole lines of NDJSON; skip blank lines."""
-        for line in lines.split(b"\n"):
-            self._add_line(line)
-
-    def _add_line(self, line: bytes) -> None:
-        if not line.strip():
-            return
-        try:
-            item = parse_json(line)
-        except InvalidRequest as error:
-            self._fail(FieldError((self._index,), error.errors[0].msg))
-            self._index += 1
-        else:
-            self.add(item)
+        for line in filter(bytes.strip, lines.split(b"\n")):
+            try:
+                item = parse_json(line)
+            except InvalidRequest as error:
+                self._fail(FieldError((self._index,), error.errors[0].msg))
+                self._index += 1
+            else:
+                self.add(item)
 
     def candidates(self) -> list[Candidate]:
         """Return all candidates, or raise their errors."""

@@ -16,7 +16,8 @@ def is_project(files: ProjectFiles) -> bool:
         return False
     (name,) = files.names
     if name.lower().endswith(".tsv"):
-        return {"question", "answer"} <= set(_header(files.text(name)))
+        header = files.text(name).partition("\n")[0].strip().lower().split("\t")
+        return {"question", "answer"} <= set(header)
     return name.lower().endswith(".json") and bool(_find_list(files.json(name)))
 
 
@@ -39,10 +40,6 @@ def convert(files: ProjectFiles, converted: Converted) -> None:
                 **_read_metadata(pair.get("metadata")),
             },
         )
-
-
-def _header(text: str) -> list[str]:
-    return text.partition("\n")[0].strip().lower().split("\t")
 
 
 def _read_table(text: str) -> list[dict[str, Any]]:

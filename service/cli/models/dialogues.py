@@ -2,11 +2,10 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from turnwise.models.data import Dialogue
 from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.text_files import write_jsonl
 from turnwise.models.texts import write_count
@@ -29,12 +28,16 @@ def dialogues(
     should be those of one speaker.
     """
     found = read_files(files, form=form)
-    count = write_jsonl(out, map(_as_record, found))
+    records = (
+        {
+            "id": dialogue.id,
+            "utterances": [
+                {"speaker": said.speaker, "text": said.text} for said in dialogue.utterances
+            ],
+        }
+        for dialogue in found
+    )
+    count = write_jsonl(out, records)
     said = Counter(each.speaker for one in found for each in one.utterances)
     speakers = ", ".join(f"{number} by {name}" for name, number in said.most_common())
     typer.echo(f"{out}: {write_count(count, 'dialogue')}, utterances: {speakers}")
-
-
-def _as_record(dialogue: Dialogue) -> dict[str, Any]:
-    said = [{"speaker": each.speaker, "text": each.text} for each in dialogue.utterances]
-    return {"id": dialogue.id, "utterances": said}

@@ -36,7 +36,7 @@ Check = Callable[[], Awaitable[bool]]
 
 
 def once_a_second(check: Check) -> Check:
-    """Return the same check, which is made at most once a second for all its callers."""
+    """Return a check that runs once a second at most; callers in between share the last result."""
     lock = asyncio.Lock()
     passed = False
     again = 0.0

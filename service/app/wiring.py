@@ -355,7 +355,7 @@ async def _fill_default_pool(pools: Pools, file: Path, most: int) -> None:
     try:
         await pools.load(NAMESPACE, DEFAULT_POOL)
         if (await pools.view(NAMESPACE, DEFAULT_POOL)).version:
-            return  # a pool without a version is left of an interrupted start
+            return  # an interrupted start leaves a pool without a version
     except PoolNotReady as error:  # the API of a running service can repair it
         _log.warning("default pool: %s", error)
         return

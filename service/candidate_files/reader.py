@@ -129,7 +129,7 @@ class CandidateFile:
     rows: list[Row]
     """One for each candidate."""
     notes: list[str]
-    """What the reader did that the names of the columns do not say."""
+    """Notes on what the reader did, as far as the names of the columns do not say it."""
 
     @property
     def candidates(self) -> list[UploadedCandidate]:

@@ -61,7 +61,7 @@ class TrainingProgress(_Shown):
 
 
 def _describe_rest(progress: "StepReport") -> str:
-    """Return what is left of a stage: validating and saving take minutes after the last steps."""
+    """Return how long a stage still takes; validating and saving take minutes after its steps."""
     if progress.step == progress.steps:
         return "all steps done, measuring and saving the model"
     minutes = round(progress.seconds_left / 60)

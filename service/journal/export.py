@@ -1,8 +1,8 @@
 """Joins the lines of all replicas into dialogues, as `train` and `evaluate` read them.
 
-The reply to a turn is what the responder said next. If it said nothing, the reply is the candidate
-that was chosen, or the edited text. The candidate that the responder's next turn names was chosen,
-or else the one that feedback says was chosen or edited. A reply says what is known:
+The reply to a turn is what the responder said next. If it said nothing, the reply is the chosen
+candidate, or its edited text. A candidate counts as chosen if the responder's next turn names it,
+or else if feedback says that it was chosen or edited. A reply has the fields that are known:
 
 - `shown`: the candidates that people chose among, best first; all that were offered where no event
   says which;

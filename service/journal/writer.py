@@ -63,14 +63,14 @@ class Journal:
         self._thread.start()
 
     def write(self, line: Line) -> None:
-        """Let a line be written; return at once."""
+        """Queue a line; return at once."""
         try:
             self._queue.put_nowait((copy_context(), line))  # for the ids in log lines
         except Full:
             self._count_lost("queue_full")
 
     def close(self) -> None:
-        """Write what waits, and close the file; a disk that hangs is not waited for long."""
+        """Write the waiting lines and close the file; give up after seconds if the disk hangs."""
         with suppress(Full):
             self._queue.put(None, timeout=_PATIENCE)
             self._thread.join(_PATIENCE)
@@ -172,7 +172,7 @@ class _Files:
         return file
 
     def _forget_part(self, file: int) -> None:
-        """Remove what a failed write left of its line."""
+        """Remove the part of a line that a failed write left behind."""
         try:
             os.ftruncate(file, self._size)
         except OSError:

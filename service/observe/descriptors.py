@@ -30,7 +30,7 @@ _shortage = _Shortage()
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Return whether an error, or a cause of it, says that none are left; log it if so."""
+    """Return whether an error, or one of its causes, is a lack of descriptors; log a lack."""
     for cause in _walk_causes(error):
         if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
             _shortage.report(cause)

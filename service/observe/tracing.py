@@ -72,8 +72,8 @@ def shared_span(
 ) -> Iterator[None]:
     """Trace work of this thread that several requests share.
 
-    Each request that is traced gets a span. The span of the first one is current meanwhile; it and
-    the others link to each other.
+    Each traced request gets a span. The first one is the current span during the work. It and each
+    of the others link to each other.
 
     Args:
         name: Name of the spans.
@@ -153,7 +153,7 @@ def _fail(failed: Span, error: Exception) -> None:
 
 
 def telemetry(*, enabled: bool) -> "TelemetryConfig":
-    """Return the configuration of FastAPI's telemetry: traces of requests if enabled, only."""
+    """Return the configuration of FastAPI's telemetry: traces if enabled, and nothing else."""
     if enabled:
         _export_spans()
     return {
@@ -221,7 +221,11 @@ def _export_spans() -> None:
 
 
 def _check_variables() -> None:
-    """Check that the variables ask for an exporter that there is (TurnwiseError)."""
+    """Check that the variables ask for an exporter that Turnwise has.
+
+    Raises:
+        TurnwiseError: One of them asks for another one, or is malformed.
+    """
     supported = {
         "OTEL_TRACES_EXPORTER": ("otlp", "none"),
         "OTEL_EXPORTER_OTLP_PROTOCOL": ("http/protobuf",),

@@ -55,7 +55,7 @@ class Confidence:
 
         Args:
             calibration: The calibration of the confidences.
-            with_examples: What corrects them in pools with examples.
+            with_examples: The calibration that corrects them in pools with examples.
             aggregation: The aggregation that they are for.
             knows_script: Returns whether the model's vocabulary knows the script of a text.
         """

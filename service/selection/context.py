@@ -191,12 +191,15 @@ class Contexts:
     def _newest_said(
         self, utterances: Sequence[Utterance], responder: str, encoded: Float32
     ) -> Float32 | None:
-        """Return where the newest utterance is among examples, if another speaker said it.
+        """Return [B2] (d,) of the newest utterance, in the space of examples.
 
         Args:
             utterances: The utterances of the context.
-            responder: Who will say the candidates.
-            encoded: [B2] of the newest of them.
+            responder: The speaker who will say the candidates.
+            encoded: [B2] of the last utterances, the newest at the end.
+
+        Returns:
+            None if the responder said the newest utterance, or it has no vector.
         """
         if not len(encoded) or not utterances or utterances[-1].speaker == responder:
             return None
@@ -299,8 +302,9 @@ class Contexts:
     ) -> tuple[Float32, Float32]:
         """Encode the vectors that a session keeps, in one call.
 
-        Returns [B1] of some utterances, (0, d) of an encoder that does not encode it, and [B2] of
-        others.
+        Returns:
+            [B1] of `as_first`, (0, d) of an encoder that does not encode it; and [B2] of
+            `as_second`.
         """
         if not self._encoder.kind.encodes_first:
             as_first = ()

@@ -51,9 +51,9 @@ class Retrieved(NamedTuple):
         confidence: The confidence in the first candidate, if it has one.
         replies: (k,) the scores of the hits without their examples.
         estimate: The confidence of the first stage, if it has one.
-        warnings: What is probably wrong with the filter.
+        warnings: Warnings about the filter, the slots or the script.
         combined: (k,) the combined scores, where the model's own re-ranker read the first hits.
-        cascade: What that re-ranker did; None where the first stage was sure.
+        cascade: The outcome of that re-ranker; None where the first stage was sure.
     """
 
     hits: list[Hit]
@@ -72,8 +72,8 @@ class Selection(NamedTuple):
         candidates: The best candidates that may be offered, best first.
         confidence: The confidence in the first of them, if it has one.
         abstained: Whether there are no candidates because the confidence was too low.
-        warnings: What is probably wrong with the pool or the filter.
-        cascade: What the model's own re-ranker did; None where the first stage was sure.
+        warnings: Warnings about the pool, the filter, the slots or the script.
+        cascade: The outcome of the model's own re-ranker; None where the first stage was sure.
     """
 
     candidates: list[Selected]

@@ -1,4 +1,4 @@
-"""What the responder has said in a session, and which of it must not be offered again."""
+"""The replies of the responder in a session, and which of them must not be offered again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -32,8 +32,9 @@ async def find_hits(
 ) -> list[Hit]:
     """Return the best candidates of a pool that may be offered, best first.
 
-    They are at least `count` hits with at least `answers` answers, if the pool has so many, and
-    unless too many are wordings of a few answers. A confidence needs at least `MIN_ANSWERS`.
+    The hits are at least `count`, with at least `answers` answers, or `MIN_ANSWERS` for a
+    confidence. There are fewer if the pool has fewer, or if more than `_MOST_COPIES` candidates are
+    wordings of a few answers.
 
     Slots are not a part of the filter. A mask of the candidates that can be filled would have to be
     made for each version of a pool and each set of names, also for requests without slots, and

@@ -183,7 +183,7 @@ class Change:
         answered: The answer to keep for its idempotency key.
         where: The filter as JSON; None leaves it as it is.
         slots: The values for slots as JSON; None leaves them as they are.
-        offer: What the last of the appended turns offered, if anything.
+        offer: The candidates that the last of the appended turns offered; None without any.
     """
 
     epoch: int

@@ -89,7 +89,7 @@ class Pools:
         return sorted(named, key=lambda info: info.name)
 
     async def load(self, namespace: str, name: str) -> None:
-        """Read one pool and wait for it; this works without `start`."""
+        """Read one pool and wait for it, also before this replica follows the pools in Redis."""
         while True:
             key = await self._followed.look_up(PoolKey(namespace, name))
             try:

@@ -78,9 +78,9 @@ class Ranking:
         Raises:
             SessionNotFound: There is no such session.
             PoolNotFound: There is no such pool.
-            InvalidRequest: There is neither a context nor a goal, no such re-ranker, nothing that
-                could be explained, too much to compare, the filter makes no sense, or an option
-                needs a pool or another one.
+            InvalidRequest: There is neither a context nor a goal. There is no such re-ranker, or
+                its scores cannot be explained. There are too many candidates. The filter is
+                invalid. An option needs a pool, or a pool of another encoder.
             Conflict: The session has no utterance, and there is no goal.
             ServiceError: Reading, encoding or searching failed.
         """

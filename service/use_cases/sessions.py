@@ -214,7 +214,7 @@ class Sessions:
     async def erase(
         self, namespace: str, prefix: str, cursor: str | None, *, learned: bool = False
     ) -> SessionsDeleted:
-        """Delete some of the sessions whose ids begin with a prefix, and whatever is left of them.
+        """Delete some of the sessions whose ids begin with a prefix, and the remains of lost ones.
 
         Args:
             namespace: The namespace of the sessions.

@@ -31,9 +31,9 @@ def audit(scope: Scope, status: int) -> None:
     """Log a request that has been answered, unless it only reads, or its caller is unknown.
 
     Args:
-        scope: The request; its state holds the caller, `noted` where a route has more to say,
-            `outcome` if the status of the answer was sent before the work was done, and `reads` if
-            a route that often changes something only reads this time.
+        scope: The request. Its state may hold `caller`; `noted`, more fields of the line;
+            `outcome`, the status of work that ended after the answer had begun; and `reads`, true
+            if a route that can change something changed nothing.
         status: The status of the answer.
     """
     state = scope.get("state", {})

@@ -32,8 +32,8 @@ NamespaceHeader = Annotated[
 class Access(HTTPBearer):
     """The dependency of every route that takes an API key: the namespace in which the caller acts.
 
-    `JsonRoute` admits a request before it reads the body. As a dependency alone, FastAPI would
-    check the key afterwards.
+    `JsonRoute` admits a request before the body is read. FastAPI calls dependencies only after it
+    has read the body.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ Selecting = Annotated[str, Depends(Access("select"))]
 Encoding = Annotated[str, Depends(Access("select", encodes=Priority.TURN))]
 """The caller's namespace, for requests with an utterance for the encoder."""
 Chatting = Annotated[str, Depends(Access("select", encodes=Priority.TURN, limited=False))]
-"""As `Encoding`, for requests that may wait for the fallback service without work."""
+"""As `Encoding`, without a place: a request may wait long for the fallback service."""
 EncodingLists = Annotated[str, Depends(Access("select", encodes=Priority.LIST))]
 """The caller's namespace, for requests with candidates or goals for the encoder."""
 LookingAtPools = Annotated[str, Depends(Access("select", "pools"))]

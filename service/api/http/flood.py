@@ -23,7 +23,7 @@ _log = logging.getLogger("turnwise.access")
 
 
 class Flood:
-    """Counts the requests of each second that were refused, or that no caller pays for."""
+    """Counts the requests of each second that were refused, or whose route takes no key."""
 
     def __init__(self, rate: int = RATE) -> None:
         self._rate = rate

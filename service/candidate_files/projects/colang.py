@@ -20,7 +20,7 @@ def is_project(files: ProjectFiles) -> bool:
 
 @dataclass(slots=True)
 class _Scripts:
-    """What the files of a project define.
+    """The definitions in the files of a project.
 
     Attributes:
         texts: The texts of each message, by who says it: `user` or `bot`.

@@ -1,4 +1,4 @@
-"""What comes out of a project: candidates, and what was left out."""
+"""The result of converting a project: candidates, and the names of what was left out."""
 
 import re
 from collections import defaultdict

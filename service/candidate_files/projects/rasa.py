@@ -23,7 +23,7 @@ def is_project(files: ProjectFiles) -> bool:
 
 @dataclass(slots=True)
 class _Project:
-    """What the files of a project hold.
+    """The contents of the files of a project.
 
     Attributes:
         responses: The wordings of each response.

@@ -29,7 +29,7 @@ async def back_up(settings: Settings, folder: Path, tell: Tell) -> BackupManifes
     """Write every pool and alias to a folder, and return the manifest.
 
     A pool is left out if it is damaged or missing, or if the settings have no encoder or store for
-    it; the manifest says so. Pools and aliases that are created meanwhile are in the backup.
+    it; the manifest says so. Pools and aliases that are created during the backup are part of it.
 
     Args:
         settings: Name the Redis, and the model of its pools.

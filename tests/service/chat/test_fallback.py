@@ -13,6 +13,7 @@ from tests.service.chat.test_completions import NO_REPLY, events, post, texts
 from tests.support.chat_service import ANSWER, EVENTS, TEXT, ChatService, chat_service
 from tests.support.messages import DIALOGUE
 from tests.support.service import Launch, Live
+from tests.support.waiting import PATIENCE
 
 SORRY = "I will ask a colleague."
 KEPT = {**NO_REPLY, "session_id": "s"}
@@ -25,13 +26,19 @@ def service() -> Iterator[ChatService]:
 
 
 @pytest.fixture
-def live(launch: Launch, service: ChatService) -> Live:
+def patience() -> float:
+    """Seconds for which Turnwise waits for the fallback service."""
+    return PATIENCE
+
+
+@pytest.fixture
+def live(launch: Launch, service: ChatService, patience: float) -> Live:
     """A service of Turnwise with this fallback service."""
     live = launch(
         fallback_url=service.url,
         fallback_key="secret",
         fallback_model="large",
-        fallback_timeout=1.0,
+        fallback_timeout=patience,
     )
     live.fill()
     return live
@@ -85,7 +92,15 @@ def without_choices(service: ChatService) -> None:
     service.events = []
 
 
-FAULTS = pytest.mark.parametrize("fault", [silent, failing, talking_nonsense, without_choices])
+FAULTS = pytest.mark.parametrize(
+    ("fault", "patience"),
+    [
+        (silent, 0.1),
+        (failing, PATIENCE),
+        (talking_nonsense, PATIENCE),
+        (without_choices, PATIENCE),
+    ],
+)
 Fault = Callable[[ChatService], None]
 
 

@@ -249,26 +249,20 @@ def test_a_wrong_key_is_answered_before_the_body(live: Live, sent: bytes) -> Non
     assert refused.problem()["type"].endswith(":unauthenticated")
 
 
-@pytest.fixture
-def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.4)
-    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.4)
-    monkeypatch.setattr(middleware, "BODY_RATE", 1e6)
-
-
-@pytest.mark.usefixtures("short_patience")
 def test_who_never_ends_a_head_is_hung_up_on(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = launch()
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
     for sent in (b"", b"GET /livez HT", head("GET /livez HTTP/1.1")[:-2]):
         with connected(live, sent) as client:
             assert answers(client) == []
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 2.0)  # in which a busy machine reads a whole one
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", PATIENCE)
     with connected(live, head("GET /livez HTTP/1.1")) as client:
         with HTTPResponse(client) as response:  # head and body may come one after the other
             response.begin()
             assert (response.status, json.loads(response.read())) == (200, {"alive": True})
+        monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
         client.sendall(b"\r\n")  # blank lines between requests are no request
         assert answers(client) == []
 
@@ -306,10 +300,10 @@ def test_many_that_drip_their_bodies_are_cut_and_keep_nobody_waiting(
     eventually(lambda: cut() == 50)
 
 
-@pytest.mark.usefixtures("short_patience")
 def test_a_body_that_flows_may_take_longer_than_one_that_does_not(
     launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.4)
     monkeypatch.setattr(middleware, "BODY_RATE", 10.0)
     live = launch()
     with connected(live, post("Content-Length: 500", path="/rank") + b" " * 400) as client:

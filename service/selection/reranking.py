@@ -24,7 +24,7 @@ from turnwise.service.wire.fields import Rerank, RerankerName
 if TYPE_CHECKING:  # loads torch
     from turnwise.models.rerankers.ioi.model import IoI
 
-_CASCADE_SECONDS = 1.0
+CASCADE_SECONDS = 1.0
 """Longest that a turn waits for the model's own re-ranker, or half of its time if that is less."""
 
 _log = logging.getLogger("turnwise.reranker")
@@ -82,7 +82,7 @@ class Reranking:
         self._own: _Pairs | None = None
         if own:
             reranker, self.cascade = own
-            soon = min(_CASCADE_SECONDS, timeout / 2)
+            soon = min(CASCADE_SECONDS, timeout / 2)
             self._own = _Pairs(reranker, queue, soon, Priority.CASCADE)
             self._scorers["cross_encoder"] = _Pairs(reranker, queue, timeout, Priority.RERANK)
         if isinstance(model, PairReranker):

@@ -22,16 +22,28 @@ from tests.support.service import (
     launching,
     with_replies,
 )
+from tests.support.waiting import PATIENCE
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.doctor.examine import examine
 from turnwise.service.cli.main import main
+from turnwise.service.pools import following
+from turnwise.service.selection import reranking
 from turnwise.service.settings import Settings
 
 Examined = Callable[..., dict[str, Finding]]
 Command = Callable[..., str]
 """Runs `turnwise pool` with some words; returns what it says."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def long_waits() -> Iterator[None]:
+    """Let what a turn waits for take longer than a second, as it may on a busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(following, "FIRST_READ_SECONDS", PATIENCE)
+        patch.setattr(reranking, "CASCADE_SECONDS", PATIENCE)
+        yield
 
 
 @pytest.fixture(scope="session")

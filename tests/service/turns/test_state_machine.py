@@ -6,6 +6,7 @@ score that a turn answers is the transcript scored from scratch.
 """
 
 import json
+import time
 from collections.abc import Callable
 from itertools import count
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ from tests.support.oracle import Oracle
 from tests.support.redis_keys import session_key
 from tests.support.redis_server import RedisServer
 from tests.support.service import Launch, Live
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.service.errors import StateUnavailable
@@ -146,9 +147,10 @@ class Conversation(RuleBasedStateMachine):
             "expected_turn": len(self.said) + 1,
         }
         key = f"key-{next(_NAMES)}"
-        answer = self._post(live, body, key)
-        if answer.status_code == 503:  # it may have landed or not: the same request settles it
-            answer = self._post(live, body, key)
+        end = time.monotonic() + PATIENCE
+        # It may have landed or not: the same request settles it.
+        while (answer := self._post(live, body, key)).status_code == 503:
+            assert time.monotonic() < end
         found = Live.ok(answer)
         self.said.append((speaker, text))
         assert found["turn"] == len(self.said)

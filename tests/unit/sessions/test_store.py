@@ -309,11 +309,8 @@ async def test_a_model_that_is_not_used_loses_its_vectors(redis: Redis) -> None:
     for part in ("first", "second"):
         await redis.expire(key_of(part), 7)
     assert await two.commit(KEY, session := await read(two), other_turn(session, 0))
-    assert [await redis.ttl(key_of(part)) for part in ("first", "second")] == [
-        7,
-        7,
-    ]
-    assert await redis.ttl(key_of("other_second")) == 100
+    assert all([await redis.pttl(key_of(part)) <= 7_000 for part in ("first", "second")])
+    assert await redis.pttl(key_of("other_second")) > 7_000
 
 
 @pytest.mark.parametrize("changing", ["f", "g"])

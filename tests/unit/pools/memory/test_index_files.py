@@ -1,8 +1,9 @@
 """Indexes that are saved, and read after a restart."""
 
+import asyncio
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from turnwise.service.pools.memory import free_memory, ivf, upkeep
 from turnwise.service.pools.memory.flat import FlatIndex, Float16, one_thread
 from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf
+from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis.values import PoolKey
 
 D = 16
@@ -156,10 +158,19 @@ async def test_an_index_is_trained_again_when_many_candidates_have_changed(
 async def test_readiness_waits_for_indexes_of_pools_in_use_and_never_again(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    go_on = asyncio.Event()
+    build = Workers.build
+
+    async def build_late(self: Workers, work: Callable[[], object]) -> object:
+        await go_on.wait()
+        return await build(self, work)
+
+    monkeypatch.setattr(Workers, "build", build_late)
     one = await with_pool(start, *MANY)
     two = await start(exact_limit=1000)
     await until(lambda: two.info().state == "ready")
     assert not two.followed.ready
+    go_on.set()
     await until(lambda: two.followed.ready)
     assert two.info().index == "ivf"
     await two.fill("later", *MANY)

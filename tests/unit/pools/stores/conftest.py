@@ -1,4 +1,9 @@
-"""Pools in a candidate store, or in memory: what tests of both need."""
+"""Pools in a candidate store, or in memory: what tests of both need.
+
+A test names its engines by a mark (`every_store`, `any_store`, `any_engine`). Then `start_with`
+starts replicas with the engine, `filled` starts one with a pool of some candidates, and `left`
+returns the collections that the test has left in the engine.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -106,6 +111,7 @@ def filled(start_with: StartWith, engine: StoreName) -> Fill:
 async def searched(
     replica: Replica, query: Float32, k: int, where: Filter | None = None
 ) -> list[str]:
+    """Return the ids of the best candidates."""
     view = await replica.pools.view("n", "p")
     return [hit.candidate.id for hit in await view.search(query, k, where)]
 
@@ -128,6 +134,7 @@ any_engine = pytest.mark.parametrize("engine", ["qdrant", SLOW])
 
 
 async def finds(replica: Replica, query: Float32, count: int) -> bool:
+    """Whether a search finds so many candidates: an engine shows edits after a while."""
     return len(await searched(replica, query, 100)) == count
 
 

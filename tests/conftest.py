@@ -1,4 +1,15 @@
-"""Marks by folder, and skips as errors."""
+"""Marks by folder, and skips as errors.
+
+Where a test finds what it needs:
+
+- `fixtures/` has the fixtures of all rooms: tiny models, servers of Redis and Milvus, spans, logs.
+- `support/` has plain helpers. `service.Live` is a running service and what clients say to it,
+  `talk.Talk` a conversation that goes on through faults, `oracle.Oracle` the papers' equations in
+  float64, and `waiting` waits for a state: no test waits for a time.
+- The `conftest.py` of a room has what only its tests share: `service/` has services over HTTP,
+  `unit/pools/` replicas in one process, `unit/api/` routes over parts that note their calls,
+  `unit/models/training/` corpora and trained models, `service/console/` a page in a browser.
+"""
 
 import gc
 import os

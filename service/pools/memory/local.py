@@ -414,8 +414,10 @@ class LocalPool(Pool):
         edit, entry = committed
         position = Position(self.position.incarnation, self.position.version + 1, entry.stamp)
         log = replace(self.log, position=position, stored=self.log.stored + entry.count)
-        await self._take_over(log, [edit], from_empty=False)
-        await self._resources.count_change()
+        try:
+            await self._take_over(log, [edit], from_empty=False)
+        finally:  # the edit counts, even if its request is cancelled
+            await self._resources.count_change()
         return Edited(position.version, entry.count, 0, len(self.contents))
 
     def _count_totals(self, edit: Edit) -> tuple[int, int]:

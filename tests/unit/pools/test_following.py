@@ -185,6 +185,27 @@ async def test_what_another_replica_changed_meanwhile_is_planned_again(
     assert len(chunks) == 3  # none of the edit that was not committed
 
 
+async def test_an_edit_that_is_cancelled_after_its_commit_reaches_every_replica(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "FULL_POLL_SECONDS", 3600.0)
+    one = await with_pool(start, "One.")
+    two = await start()
+    await until(lambda: two.follows(one))
+    commit = PoolRecords.commit
+
+    async def cancelled(*given: Any) -> Any:
+        outcome = await commit(*given)
+        edit.cancel()
+        return outcome
+
+    patch_records(monkeypatch, "commit", cancelled)
+    edit = asyncio.create_task(one.upsert("Two."))
+    with pytest.raises(asyncio.CancelledError):
+        await edit
+    await until(lambda: one.version() == two.version() == 2)
+
+
 async def test_unchanged_candidates_are_compared_with_the_newest_version(
     start: StartReplica,
 ) -> None:

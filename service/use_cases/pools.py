@@ -328,16 +328,16 @@ class Pools:
             raise InvalidRequest.field(message, "to")
         former = PoolKey(namespace, expected) if expected else None
         await self._directory.point(name, target, former)
-        await self._directory.count_change()
         self._followed.names.note_alias(name, target)
+        await self._directory.count_change()
         return self._describe(pool)
 
     async def unpoint(self, namespace: str, alias: str) -> None:
         """Delete an alias, and not its pool; raises PoolNotFound if there is no such alias."""
         name = PoolKey(namespace, alias)
         await self._directory.unpoint(name)
-        await self._directory.count_change()
         self._followed.names.note_alias(name, name)
+        await self._directory.count_change()
 
     async def _check_number(self, key: PoolKey, most: int) -> None:
         names = await self._directory.names()

@@ -273,7 +273,7 @@ class FollowedPools:
 
     def begin_read(self, pool: Pool) -> None:
         """Begin to read what is new in a pool, unless that has begun."""
-        self.background.begin(("read", pool), partial(self._follow, pool))
+        self._begin_work(("read", pool), pool, partial(self._follow, pool))
 
     def forget(self, key: PoolKey) -> None:
         """Drop a pool from memory, and its metrics."""
@@ -383,12 +383,9 @@ class FollowedPools:
             self.background.begin("fill", self._filling.run)
 
     async def _follow(self, pool: Pool) -> None:
-        acting.set(pool.key.namespace)  # in this task, for its share of the encoder
         try:
             if await pool.follow():
                 self._begin_upkeep(pool)
-        except PoolMoved:
-            await self.look_up(pool.key)
         finally:
             self._awaited.update(self._is_current)
 
@@ -397,7 +394,19 @@ class FollowedPools:
         if pool.forgotten:
             return
         for name, work in pool.due_upkeep():
-            self.background.begin((name, pool.key), work)
+            self._begin_work((name, pool.key), pool, work)
+
+    def _begin_work(self, task: tuple[str, object], pool: Pool, work: Work) -> None:
+        """Begin a background task of a pool; if it finds the pool moved, open the new place."""
+
+        async def run() -> None:
+            acting.set(pool.key.namespace)  # in this task, for its share of the encoder
+            try:
+                await work()
+            except PoolMoved:
+                await self.look_up(pool.key)
+
+        self.background.begin(task, run)
 
     def _count_pools(self, state: ReplicaPoolState) -> int:
         pools = self.in_memory.values()

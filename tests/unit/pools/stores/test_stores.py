@@ -55,6 +55,7 @@ from turnwise.service.pools import (
     write_snapshot,
 )
 from turnwise.service.pools.listing import Page, WordSearch
+from turnwise.service.pools.memory import upkeep
 from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.stores import Stored, connect_store, remote, remote_view
@@ -520,6 +521,23 @@ async def test_a_moved_pool_is_read_while_its_former_one_is_still_being_read(
     await two.followed.look_up(PoolKey("n", "p"))
     assert (await two.find()).state == "ready"
     go_on.set()
+
+
+@any_engine
+async def test_background_work_that_finds_a_pool_moved_opens_its_new_place(
+    start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(upkeep, "MIN_ENTRIES", 0)
+    key = PoolKey("n", "p")
+    one = await start_with()
+    two = await start_with()
+    await one.create()
+    await one.upsert("One.")
+    await one.followed.look_up(key)
+    await two.pools.move("n", "p", engine)
+    one.followed.begin_read(one.followed.get(key))  # nothing is new, but its log is to be folded
+    await until(lambda: one.info().store == engine)
 
 
 @any_engine

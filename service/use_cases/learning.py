@@ -12,7 +12,7 @@ from itertools import chain
 from time import time
 
 from turnwise.service.errors import ServiceError
-from turnwise.service.journal import Hook
+from turnwise.service.journal import Hook, redact_text
 from turnwise.service.pools import Candidate, PoolView
 from turnwise.service.pools.candidate import Learned
 from turnwise.service.selection.context import Contexts
@@ -146,11 +146,9 @@ class Learning:
         if utterance.speaker == session.responder or view.encoder_name == "pairwise":
             return False
         text = utterance.text
-        if len(text) > MAX_TEXT_CHARS:
-            return False
         if self._redact:
-            text = await asyncio.to_thread(self._redact, text)
-        if not text.strip():
+            text = await asyncio.to_thread(redact_text, text, self._redact)
+        if not text.strip() or len(text) > MAX_TEXT_CHARS:
             return False
         if await self._is_near_copy(view, candidate, text):
             return True

@@ -184,8 +184,12 @@ def test_teaching_needs_the_scope_pools(launch: Launch) -> None:
 
 @pytest.fixture
 def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A redaction hook that hides numbers, and fails on some texts."""
-    code = "def f(text):\n    assert 'fail' not in text\n    return text.replace('5521', '0')\n"
+    """A redaction hook that hides numbers, lengthens names, and fails on some texts."""
+    code = (
+        "def f(text):\n"
+        "    assert 'fail' not in text\n"
+        "    return text.replace('5521', '0').replace('Ada', 'X' * 2001)\n"
+    )
     (tmp_path / "hiding_hook.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     yield "hiding_hook:f"
@@ -197,6 +201,7 @@ def test_the_redaction_hook_sees_first_what_is_learned(launch: Launch, hook: str
     live.fill()
     assert choose(live, said="Where is 5521?", learn=True)["learned"] is True
     assert choose(live, "t", "Does it fail?", learn=True)["learned"] is False
+    assert choose(live, "u", "I am Ada.", learn=True)["learned"] is False  # too long now
     assert learned(live) == [("r4", "Where is 0?")]
     assert len(live.get("/sessions/t")["feedback"]) == 1
 

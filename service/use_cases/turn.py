@@ -32,7 +32,6 @@ from typing import NamedTuple
 
 from turnwise.models.texts import write_count
 from turnwise.service.errors import (
-    CandidateNotFound,
     InvalidRequest,
     SessionFull,
     TurnConflict,
@@ -60,6 +59,7 @@ from turnwise.service.sessions.store import (
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.sessions.writers import SessionWriters
+from turnwise.service.use_cases.candidates import find_candidate
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.use_cases.retries import Retry
 from turnwise.service.use_cases.turn_records import TurnRecords
@@ -269,9 +269,7 @@ class Turns:
             message = f"only the responder, '{responder}', says candidates"
             raise InvalidRequest.field(message, "candidate")
         view = await self._pools.view(posted.session.namespace, request.pool)
-        (candidate,) = await view.fetch([request.candidate])
-        if candidate is None:
-            raise CandidateNotFound(f"pool '{view.name}' has no candidate '{request.candidate}'")
+        candidate = await find_candidate(view, request.candidate)
         return request.text or candidate.text
 
     async def _find_view(self, posted: "_Posted", update: Update) -> PoolView | None:

@@ -253,27 +253,25 @@ class Contexts:
         return replace(NewVectors.none(self._encoder.dimension), rows=update.kept_rows)
 
     async def complete(self, update: Update, new: NewVectors, *, pairs: bool) -> EncodedContext:
-        """Return the whole context of an update; with its [B1] and [B2] where `pairs` is true.
+        """Return the whole context of an update, with its [B1] and [B2] if pairs are needed.
 
         Args:
             update: The update.
-            new: What `encode_update` returned for it.
-            pairs: Whether more than the rows is needed.
+            new: The vectors that `encode_update` returned for it.
+            pairs: Whether the rows are not enough.
         """
         utterances = update.utterances
-        said = self._newest_said(update.utterances, update.responder, new.encoded)
-        if not pairs:
-            return EncodedContext(
-                utterances, update.responder, new.rows, self._none, self._none, said
+        responder = update.responder
+        first = self._none
+        second = self._none
+        if pairs:
+            kept = update.first(new.first)
+            encoded = update.encoded(new.encoded)
+            first, second = await asyncio.to_thread(
+                self._pair, utterances, kept, encoded, responder
             )
-        first, second = await asyncio.to_thread(
-            self._pair,
-            update.utterances,
-            update.first(new.first),
-            update.encoded(new.encoded),
-            update.responder,
-        )
-        return EncodedContext(utterances, update.responder, new.rows, first, second, said)
+        said = self._newest_said(utterances, responder, new.encoded)
+        return EncodedContext(utterances, responder, new.rows, first, second, said)
 
     async def is_truncated(self, utterance: Utterance) -> bool:
         """Return whether an utterance is longer than what the model reads of it."""

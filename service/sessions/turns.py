@@ -18,8 +18,8 @@ class Turn(NamedTuple):
     """One message as it was posted.
 
     Attributes:
-        speaker: Who said it.
-        text: What was said.
+        speaker: The speaker.
+        text: The text, as it was posted.
         at: Unix seconds.
         candidate: The id of the candidate that the responder said: the one that the turn names, or
             else the one that feedback on the turn before chose or edited last.

@@ -155,7 +155,9 @@ class Ranking:
         obstacle = self._pipeline.find_obstacle(selecting.view, asked.options)
         found = await self._pipeline.retrieve(
             selecting,
-            count=max(request.top_k or 0, min(self._reranking.short_list, self._limit(asked))),
+            count=max(
+                request.top_k or 0, min(self._reranking.short_list, self._most_candidates(asked))
+            ),
             answers=1,
             confident=not (toward_goals or obstacle),
         )
@@ -193,7 +195,7 @@ class Ranking:
 
     def _take_given(self, asked: _Asked) -> Candidates:
         given = asked.request.candidates or []
-        limit = self._limit(asked)
+        limit = self._most_candidates(asked)
         if len(given) > limit:
             raise InvalidRequest.field(
                 f"{asked.options.reranker or asked.options.aggregation.name} over "
@@ -211,8 +213,8 @@ class Ranking:
             speakers=[asked.context.name_speaker(each.speaker) for each in whole],
         )
 
-    def _limit(self, asked: _Asked) -> int:
-        """Return the greatest number of candidates."""
+    def _most_candidates(self, asked: _Asked) -> int:
+        """Return how many candidates a ranking can compare."""
         if asked.request.wants_fit and asked.options.reranker:
             return self._reranking.short_list
         if asked.request.wants_fit and asked.options.aggregation.name == "max_sim":

@@ -128,11 +128,11 @@ class Sessions:
         session = SessionKey(namespace, session_id)
         kept = await self._feedback.add(session, turn, request)
         if kept.is_new:
-            await self._note(session, kept)
+            await self._record(session, kept)
         learned = await self._learning.learn(session, turn, kept.pool, request)
         return kept.feedback.model_copy(update={"learned": learned})
 
-    async def _note(self, session: SessionKey, kept: Kept) -> None:
+    async def _record(self, session: SessionKey, kept: Kept) -> None:
         """Write a new event to the journal, and count it."""
         feedback = kept.feedback
         if self._journal:

@@ -1,20 +1,25 @@
 """Reads and writes sessions in Redis: their texts, and the vectors of at most two models.
 
-A session is six keys with one hash tag: the hash `meta` (version, epoch, responder, filter, slots,
-fingerprint, number of posts, kept rows, offers and choices of the newest turns), the hash
-`feedback`, and the lists `posts` (its turns as JSON), `first` ([B1], float16), `second` (float16)
-and `answers` (to idempotency keys). `second` has [B2] of each utterance. That of a model with heads
-is relative to another speaker; both context roles follow from it, so that `first` is empty. The
-vectors are those of one model, in the order of the utterances. Each list may end early: missing
-vectors are computed from the text again, and missing rows from the vectors. The epoch changes when
-an utterance with vectors changes, so that neither a late [B1] nor kept rows ever belong to another
-text.
+A session is six keys with one hash tag:
+
+- the hash `meta`: version, epoch, responder, filter, slots, fingerprint, number of posts, kept
+  rows, and the offers and choices of the newest turns;
+- the hash `feedback`;
+- the list `posts`: its turns as JSON;
+- the lists `first` and `second`: [B1] and [B2] of each utterance, in float16. For a model with
+  heads `first` is empty: both context roles follow from [B2] relative to another speaker;
+- the list `answers`, to idempotency keys.
+
+The vectors are those of one model, in the order of the utterances. The lists of vectors may end
+early: missing vectors are computed from the text again, and missing rows from the vectors. The
+epoch changes when an utterance with vectors changes. So neither a late [B1] nor kept rows ever
+belong to another text.
 
 While replicas with two models share a session, as during a change of the model, the second model
-has a place of its own: the lists `other_first` and `other_second`, and the fields `other_*` of
-`meta`. If a third model comes, the least recently used one loses its place. The lists of a model
-expire when no replica has used them for the lifetime of a session. Vectors in the second place are
-valid as of `other_epoch`, since earlier releases do not know the place and change only the epoch.
+has lists of its own, `other_first` and `other_second`, and the fields `other_*` of `meta`. If a
+third model comes, the vectors of the least recently used one are dropped. The lists of a model
+expire when no replica has used them for the lifetime of a session. Earlier releases do not know the
+second lists and change only the epoch, so these are valid only as of `other_epoch`.
 
 In the hash tag, an id is percent-encoded, so that no id ends the tag early or holds a wildcard of
 SCAN. Ids of letters, digits and `._~-`, which are all that version 0.1 knows, stay as they are.

@@ -153,11 +153,10 @@ class Ranking:
         request = asked.request
         toward_goals = bool(request.goals or request.avoid)
         obstacle = self._pipeline.find_obstacle(selecting.view, asked.options)
+        short_list = min(self._reranking.short_list, self._most_candidates(asked))
         found = await self._pipeline.retrieve(
             selecting,
-            count=max(
-                request.top_k or 0, min(self._reranking.short_list, self._most_candidates(asked))
-            ),
+            count=max(request.top_k or 0, short_list),
             answers=1,
             confident=not (toward_goals or obstacle),
         )

@@ -1,4 +1,9 @@
-"""The HTTP API: `create_api` puts routes, middleware, errors and documentation together."""
+"""The HTTP API: `create_api` puts routes, middleware, errors and documentation together.
+
+- `routes`: the routes, one module for each resource. `access`: who may call them, and when.
+- `http`: middleware, bodies, problems, the documentation, and the protocol of a connection.
+- `services`: the parts of a running replica that routes need.
+"""
 
 # Before FastAPI: the module keeps OTEL_PROPAGATORS from OpenTelemetry, which FastAPI imports.
 from turnwise.service.observe.tracing import telemetry  # isort: skip

@@ -5,6 +5,7 @@
 - `formats`: the records of a file, whatever its format.
 - `columns`: which columns, or fields, of a record make a candidate.
 - `reader`: the candidates of a file; the records of one answer become one candidate.
+- `projects`: the projects of other tools, for `turnwise pool convert`.
 
 The package may import `wire` and `models`.
 """

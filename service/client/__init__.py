@@ -7,6 +7,10 @@ with Client("http://127.0.0.1:8000") as client, client.session("ada") as session
 
 Calls return types of `service.wire` and raise exceptions of `service.client.errors`. The package
 needs neither a model nor torch.
+
+- `synchronous`, `asynchronous`: the two clients, which send calls.
+- `operations`: every operation of the service as a call, written once for both.
+- `calls`, `connection`, `attempts`, `uploads`: a call, the connections, retries, uploads of files.
 """
 
 from turnwise.service.candidate_files import CandidateFile, Columns

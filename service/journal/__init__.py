@@ -1,9 +1,9 @@
 """The journal: what was said, offered and chosen, as lines of files, off by default.
 
 `lines` has the form of a line. `writer` writes the lines of a running replica, after `redaction`.
-`files` reads the lines of all replicas; `export` joins them into dialogues, and `compact` removes
-those of deleted sessions. The package knows nothing of Redis, and imports `observe`, `settings` and
-`wire`.
+`files` reads the lines of all replicas; `export` joins them into dialogues, `proposals` makes
+examples of choices, and `compact` removes the lines of deleted sessions. The package knows nothing
+of Redis, and imports `observe`, `settings` and `wire`.
 """
 
 from turnwise.service.journal.lines import (

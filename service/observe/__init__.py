@@ -1,4 +1,4 @@
-"""Metrics, logs, traces, and the timings of an answer.
+"""`metrics`, `logs`, traces (`tracing`), the `timings` of an answer, and file `descriptors`.
 
 Any other package may import this one. It imports only `models.roles` and `models.errors`.
 """

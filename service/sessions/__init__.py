@@ -1,6 +1,11 @@
 """Sessions in Redis: reading one, and committing a change of one.
 
-`store` does all the I/O; its Lua scripts are in `scripts/`. `turns` joins turns into utterances.
-`update` is a value: from a session and its next turns to the texts to encode and the change to
-commit. The package imports `redis`, `observe`, `wire`, `errors` and `models`.
+- `store`: reads and writes sessions. `feedback`: reads and writes their feedback. The Lua scripts
+  of both are in `scripts/`.
+- `turns`: turns, and how they join into utterances. `responder`: which speaker says the candidates.
+- `update`: a value, from a session and its next turns to the texts to encode and the change to
+  commit.
+- `writers`: lets the writers of a session on this replica go one after another.
+
+The package imports `redis`, `observe`, `wire`, `errors` and `models`.
 """

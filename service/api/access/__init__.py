@@ -1,1 +1,6 @@
-"""Who may call a route, and when: API keys, admission, the audit log, dependencies of routes."""
+"""Access to routes: who may call them, and when.
+
+- `keys`: API keys and their scopes. `audit`: the log of who changed or deleted what.
+- `admission`: limits of a namespace. `concurrency`: limits of the requests in progress.
+- `dependencies`: all of these as annotations of routes.
+"""

@@ -8,6 +8,7 @@ regression on the features, the calibration, turns that into a probability.
 """
 
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -67,7 +68,8 @@ class Moments:
     @classmethod
     def of(cls, vectors: NDArray[np.floating[Any]]) -> Self:
         """Compute the moments of n ≥ 1 vectors (n, d), from at most `SAMPLE` evenly spread ones."""
-        sample = vectors[:: -(-len(vectors) // SAMPLE)].astype(np.float32)
+        stride = ceil(len(vectors) / SAMPLE)
+        sample = vectors[::stride].astype(np.float32)
         mean = sample.mean(axis=0)
         sample -= mean
         variances, directions = np.linalg.eigh(sample.T @ sample / np.float32(len(sample)))

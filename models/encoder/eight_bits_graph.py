@@ -1,6 +1,5 @@
 """Rewrites an exported graph to multiply integers of 8 bits, as `eight_bits.py` simulates it."""
 
-from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,9 @@ _PASSING = {"Cast", "Mul", "Div", "Transpose", "Concat"}
 """Operators between a matrix in the file of weights and its product."""
 
 
-def in_eight_bits(graph: onnx.GraphProto, weights: Arrays, scales: Arrays) -> onnx.GraphProto:
+def rewrite_in_eight_bits(
+    graph: onnx.GraphProto, weights: Arrays, scales: Arrays
+) -> onnx.GraphProto:
     """Return a graph with products of integers, wherever the scales of a product are known.
 
     The matrices stay in the file of weights; ONNX Runtime rounds them when it loads the graph.
@@ -41,15 +42,17 @@ def in_eight_bits(graph: onnx.GraphProto, weights: Arrays, scales: Arrays) -> on
     rewriter = _Rewriter(new, weights, scales)
     nodes = [make_node("Cast", [_MASK], [_MASK_INT32], to=onnx.TensorProto.INT32)]
     for node in graph.node:
-        matrices = rewriter.matrices(node)
-        nodes += rewriter.in_eight_bits(node, matrices) if matrices else [node]
+        if matrices := rewriter.find_scaled_matrices(node):
+            nodes += rewriter.replace_product(node, matrices)
+        else:
+            nodes.append(node)
     new.ClearField("node")
     new.node.extend(rewriter.fold_biases(nodes))
     return new
 
 
-class _Arguments(NamedTuple):
-    """The names of what a product of integers reads."""
+class _Operands(NamedTuple):
+    """The names of the arrays that a product of integers reads, in the order of its operator."""
 
     inputs: str
     weights: str
@@ -66,35 +69,36 @@ class _Rewriter:
         self._graph = graph
         self._weights = weights
         self._scales = scales
-        self._made = {name: node for node in graph.node for name in node.output}
+        self._source_of = {name: node for node in graph.node for name in node.output}
 
-    def matrices(self, node: onnx.NodeProto) -> list[str]:
-        """Return the names of the matrices that a node multiplies its input by, if scaled."""
+    def find_scaled_matrices(self, node: onnx.NodeProto) -> list[str]:
+        """Return the names of the matrices of a product; none if the scales of one are unknown."""
         if node.op_type not in {"MatMul", "Attention"}:
             return []
-        matrices = self._stored_names(node.input[1])
-        return (
-            matrices if all(name_scale(name, "step") in self._scales for name in matrices) else []
-        )
+        matrices = self._find_stored(node.input[1])
+        if all(name_scale(name, "step") in self._scales for name in matrices):
+            return matrices
+        return []
 
-    def _stored_names(self, name: str) -> list[str]:
-        """Return the names in the file of weights of what an array consists of."""
+    def _find_stored(self, name: str) -> list[str]:
+        """Return the names in the file of weights of the arrays that an array consists of."""
         if name in self._weights:
             return [name]
-        node = self._made.get(name)
+        node = self._source_of.get(name)
         read = node.input if node and node.op_type in _PASSING else ()
-        return [matrix for other in read for matrix in self._stored_names(other)]
+        return [stored for other in read for stored in self._find_stored(other)]
 
-    def in_eight_bits(self, node: onnx.NodeProto, matrices: list[str]) -> Iterator[onnx.NodeProto]:
-        """Yield the nodes that replace a product."""
-        to = yield from self._round_product(node, matrices)
+    def replace_product(self, node: onnx.NodeProto, matrices: list[str]) -> list[onnx.NodeProto]:
+        """Return the nodes that round the operands of a product, and the product of integers."""
+        rounding, x = self._round_operands(node, matrices)
         if node.op_type == "MatMul":
-            yield make_node("MatMulIntegerToFloat", to, node.output, domain=_MICROSOFT)
-            return
+            product = make_node("MatMulIntegerToFloat", x, node.output, domain=_MICROSOFT)
+            return [*rounding, product]
         bias = node.input[2]
-        (heads,) = (a.i for a in node.attribute if a.name == "num_heads")
-        read = [to.inputs, to.weights, bias, to.step, to.steps, _MASK_INT32, to.zero, to.zeros]
-        yield make_node("QAttention", read, node.output, domain=_MICROSOFT, num_heads=heads)
+        (heads,) = (each.i for each in node.attribute if each.name == "num_heads")
+        read = [x.inputs, x.weights, bias, x.step, x.steps, _MASK_INT32, x.zero, x.zeros]
+        product = make_node("QAttention", read, node.output, domain=_MICROSOFT, num_heads=heads)
+        return [*rounding, product]
 
     def fold_biases(self, nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
         """Return the nodes; products of integers add the biases that were added to them next."""
@@ -116,22 +120,22 @@ class _Rewriter:
 
     def _is_bias(self, name: str) -> bool:
         """Return whether an array of the graph is a bias in the file of weights."""
-        return any(self._weights[stored].ndim == 1 for stored in self._stored_names(name))
+        return any(self._weights[stored].ndim == 1 for stored in self._find_stored(name))
 
-    def _round_product(
+    def _round_operands(
         self, node: onnx.NodeProto, matrices: list[str]
-    ) -> Generator[onnx.NodeProto, None, _Arguments]:
-        """Yield the nodes that round the input of a product and its matrices."""
+    ) -> tuple[list[onnx.NodeProto], _Operands]:
+        """Return the nodes that round the input of a product and its matrices, and their names."""
         # Matrices that read the same input have the same scales.
         smooth, step, zero = (
-            self._scales[name_scale(matrices[0], k)] for k in ("smooth", "step", "zero")
+            self._scales[name_scale(matrices[0], name)] for name in ("smooth", "step", "zero")
         )
         scaled = np.concatenate([self._weights[name] * smooth for name in matrices])
         steps = np.maximum(np.abs(scaled).max(1) / LARGEST_WEIGHT, _LEAST_STEP)
         made = node.output[0]
         narrow = self._add(made, "narrow", 1 / smooth)
         widen = self._add(made, "widen", smooth[:, None])
-        to = _Arguments(
+        operands = _Operands(
             inputs=f"{made}.inputs",
             weights=f"{made}.weights",
             step=self._add(made, "step", step),
@@ -139,11 +143,17 @@ class _Rewriter:
             zero=self._add(made, "zero", zero.astype(np.uint8)),
             zeros=self._add(made, "zeros", np.zeros(len(steps), np.int8)),
         )
-        yield make_node("Mul", [node.input[0], narrow], [f"{narrow}ed"])
-        yield make_node("QuantizeLinear", [f"{narrow}ed", to.step, to.zero], [to.inputs])
-        yield make_node("Mul", [node.input[1], widen], [f"{widen}ed"])
-        yield make_node("QuantizeLinear", [f"{widen}ed", to.steps, to.zeros], [to.weights], axis=1)
-        return to
+        narrowed = f"{narrow}ed"
+        widened = f"{widen}ed"
+        inputs = [narrowed, operands.step, operands.zero]
+        weights = [widened, operands.steps, operands.zeros]
+        nodes = [
+            make_node("Mul", [node.input[0], narrow], [narrowed]),
+            make_node("QuantizeLinear", inputs, [operands.inputs]),
+            make_node("Mul", [node.input[1], widen], [widened]),
+            make_node("QuantizeLinear", weights, [operands.weights], axis=1),
+        ]
+        return nodes, operands
 
     def _add(self, made: str, name: str, array: NDArray[Any]) -> str:
         """Add an array to the graph; return its name."""

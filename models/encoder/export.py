@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.eight_bits_file import factors_of, restore
-from turnwise.models.encoder.eight_bits_graph import SCALES_FILE, Arrays, in_eight_bits
+from turnwise.models.encoder.eight_bits_graph import SCALES_FILE, Arrays, rewrite_in_eight_bits
 from turnwise.models.encoder.onnx import (
     EIGHT_BITS_FILE,
     FILE,
@@ -68,7 +68,7 @@ def load_or_export(
         folder: The exported model, whose name must change with the model.
         pad: Word piece that pads shorter texts.
         probe: Arguments of a call, to compare with torch.
-        wanted: What torch computes for them.
+        wanted: The rows that torch computes for them.
         spin: Whether the threads may spin for small batches.
 
     Returns:
@@ -79,14 +79,14 @@ def load_or_export(
             _log.info("exporting %s to ONNX, once, into %s", name, folder)
             export(graph, folder, typed=len(probe) > 1)
         forward = OnnxForward(folder / FILE, pad, spin=spin)
-        _check(forward(*probe), wanted, folder)
+        _check_rows(forward(*probe), wanted, folder)
     except Exception as error:  # torch computes the same
         _log.warning("%s runs in torch, not in ONNX Runtime: %r", name, error)
         return None
     return forward
 
 
-def _check(rows: Float32, wanted: Float32, folder: Path) -> None:
+def _check_rows(rows: Float32, wanted: Float32, folder: Path) -> None:
     if not np.allclose(rows, wanted, atol=1e-4):
         raise ModelError(f"the model in '{folder}' computes something else; delete it")
 
@@ -146,20 +146,25 @@ def export_graph(
         files.append(_WeightsFile(folder / _WEIGHTS, shared=False))
     if shared:
         files.append(_WeightsFile(shared, shared=True))
-    _refer(model.graph, files)
-    for node in model.graph.node:  # drop the exporter's Python locations
-        node.ClearField("metadata_props")
-    for field in ("value_info", "metadata_props"):
-        model.graph.ClearField(field)
-    model.ClearField("metadata_props")
+    _replace_by_references(model.graph, files)
+    _drop_locations(model)
     onnx.helper.set_model_props(model, {MAX_TOKENS: str(max_tokens)})
     _write(model, folder / FILE)
     if scales := _read_scales(folder):
         weights = restore(load_file(folder / _WEIGHTS))
-        model.graph.CopyFrom(in_eight_bits(model.graph, weights, scales))
+        model.graph.CopyFrom(rewrite_in_eight_bits(model.graph, weights, scales))
         _write(model, folder / EIGHT_BITS_FILE)
     else:
         (folder / EIGHT_BITS_FILE).unlink(missing_ok=True)
+
+
+def _drop_locations(model: onnx.ModelProto) -> None:
+    """Delete the lines of Python code that the exporter notes for each node."""
+    for node in model.graph.node:
+        node.ClearField("metadata_props")
+    for field in ("value_info", "metadata_props"):
+        model.graph.ClearField(field)
+    model.ClearField("metadata_props")
 
 
 def _read_scales(folder: Path) -> Arrays:
@@ -178,8 +183,8 @@ def _write(model: onnx.ModelProto, file: Path) -> None:
         fresh.write_bytes(model.SerializeToString())
 
 
-class _Found(NamedTuple):
-    """An array of a graph in a file of weights.
+class _Stored(NamedTuple):
+    """An array of a graph as a file of weights has it.
 
     Attributes:
         name: Its name in the file.
@@ -203,11 +208,11 @@ class _WeightsFile:
         self._tensors: dict[str, dict[str, Any]] = {
             name: tensor for name, tensor in tensors.items() if tensor.get("dtype") in _TYPES
         }
-        self._found: dict[bytes, _Found] = {}
+        self._found: dict[bytes, _Stored] = {}
         for name, numbers in restore(self._read(content)).items():
-            self._found[_key(numbers)] = _Found(name, transposed=False)
+            self._found[_key(numbers)] = _Stored(name, transposed=False)
             if numbers.ndim == 2:
-                self._found[_key(numbers.T)] = _Found(name, transposed=True)
+                self._found[_key(numbers.T)] = _Stored(name, transposed=True)
 
     def _read(self, content: bytes) -> Arrays:
         arrays = {}
@@ -217,13 +222,13 @@ class _WeightsFile:
             arrays[name] = numbers.reshape(tensor["shape"])
         return arrays
 
-    def find(self, numbers: NDArray[Any]) -> _Found | None:
-        """Return what the file has of these numbers, or nothing."""
+    def find(self, numbers: NDArray[Any]) -> _Stored | None:
+        """Return where the file has these numbers; None if it does not."""
         return self._found.get(_key(numbers))
 
-    def factors(self, found: _Found) -> list[str]:
+    def factors(self, stored: _Stored) -> list[str]:
         """Return the names of the arrays that a matrix in 8 bits is scaled by."""
-        return factors_of(found.name, self._tensors)
+        return factors_of(stored.name, self._tensors)
 
     def refer(self, name: str) -> onnx.TensorProto:
         """Return an array of a graph whose numbers are in the file."""
@@ -242,7 +247,7 @@ class _WeightsFile:
         return array
 
 
-def _refer(graph: onnx.GraphProto, files: Sequence[_WeightsFile]) -> None:
+def _replace_by_references(graph: onnx.GraphProto, files: Sequence[_WeightsFile]) -> None:
     """Replace the arrays of a graph that are in files of weights by references to them.
 
     ONNX Runtime casts, scales and transposes them once, when it loads the graph. Only rows of a
@@ -253,24 +258,35 @@ def _refer(graph: onnx.GraphProto, files: Sequence[_WeightsFile]) -> None:
     shared: dict[str, str] = {}
     for array in graph.initializer:
         numbers = onnx.numpy_helper.to_array(array)
-        matches = ((file, file.find(numbers)) for file in files if numbers.size >= _SMALL)
-        file, found = next((match for match in matches if match[1]), (None, None))
-        if file is None or found is None:  # a new array, without the exporter's Python locations
+        match = _find_match(numbers, files)
+        if match is None:  # a new array, without the exporter's Python locations
             arrays[array.name] = onnx.numpy_helper.from_array(numbers, array.name)
             continue
-        factors = file.factors(found)
-        arrays |= {name: file.refer(name) for name in (found.name, *factors)}
+        file, stored = match
+        factors = file.factors(stored)
+        arrays |= {name: file.refer(name) for name in (stored.name, *factors)}
         if file.shared:
-            shared[array.name] = found.name
+            shared[array.name] = stored.name
         else:
-            nodes += _read_stored(array, found, factors)
+            nodes += _read_stored(array, stored, factors)
     for node in graph.node:
-        nodes += (
-            _read_shared(node, shared) if node.input[:1] and node.input[0] in shared else [node]
-        )
+        if node.input and node.input[0] in shared:
+            nodes += _read_shared(node, shared)
+        else:
+            nodes.append(node)
     for field, values in (("initializer", arrays.values()), ("node", nodes)):
         graph.ClearField(field)
         getattr(graph, field).extend(values)
+
+
+def _find_match(
+    numbers: NDArray[Any], files: Sequence[_WeightsFile]
+) -> tuple[_WeightsFile, _Stored] | None:
+    """Return the first file that has these numbers, and where; None for a small array."""
+    if numbers.size < _SMALL:
+        return None
+    matches = ((file, file.find(numbers)) for file in files)
+    return next(((file, stored) for file, stored in matches if stored), None)
 
 
 def _read_shared(node: onnx.NodeProto, shared: Mapping[str, str]) -> list[onnx.NodeProto]:
@@ -284,16 +300,16 @@ def _read_shared(node: onnx.NodeProto, shared: Mapping[str, str]) -> list[onnx.N
 
 
 def _read_stored(
-    array: onnx.TensorProto, found: _Found, factors: Sequence[str]
+    array: onnx.TensorProto, stored: _Stored, factors: Sequence[str]
 ) -> list[onnx.NodeProto]:
     """Return the nodes that compute an array of a graph from the stored one; see `restore`."""
     nodes = [
-        onnx.helper.make_node("Cast", [found.name], [f"{array.name}.cast"], to=array.data_type)
+        onnx.helper.make_node("Cast", [stored.name], [f"{array.name}.cast"], to=array.data_type)
     ]
     for operator, factor in zip(("Mul", "Div"), factors, strict=False):
         result = f"{array.name}.{operator.lower()}"
         nodes.append(onnx.helper.make_node(operator, [nodes[-1].output[0], factor], [result]))
-    if found.transposed:
+    if stored.transposed:
         result = f"{array.name}.transpose"
         read = [nodes[-1].output[0]]
         nodes.append(onnx.helper.make_node("Transpose", read, [result], perm=[1, 0]))

@@ -316,15 +316,19 @@ def confidence_metrics(calibration: Calibration, answers: Answers) -> Metrics:
     right = answers.right
     confidence = calibration.confidence(answers.features)
     curve = risks(confidence, right)
-    of_all = auroc(confidence, right)
-    return {
+    area = auroc(confidence, right)
+    metrics = {
         "right": float(right.mean()),
         "confidence": float(confidence.mean()),
         "calibration_error": calibration_error(confidence, right),
-        **({} if of_all is None else {"auroc": of_all}),
-        "risk": float(curve.mean()),
-        **{f"risk/{c}%": float(curve[max(len(curve) * c // 100, 1) - 1]) for c in COVERAGES},
     }
+    if area is not None:
+        metrics["auroc"] = area
+    metrics["risk"] = float(curve.mean())
+    for coverage in COVERAGES:
+        answered = max(len(curve) * coverage // 100, 1)
+        metrics[f"risk/{coverage}%"] = float(curve[answered - 1])
+    return metrics
 
 
 def _selections(answers: Answers) -> Iterator[tuple[str, Mask]]:

@@ -115,24 +115,33 @@ def evaluate_minimal_pairs(
 
 
 def _read_pair(record: Record) -> MinimalPair:
-    if "contexts" in record.fields:
-        nested = enumerate(_two(record, "contexts", record.items("contexts")))
-        inner = [replace(record, fields={"": said}, path=f"contexts[{n}]") for n, said in nested]
-        beginnings = [_read_utterances(each, "") for each in inner]
-    else:
-        beginnings = [_read_utterances(record, "context")] * 2
-    answers = _two(record, "answers", record.texts("answers"))
+    beginnings = _read_beginnings(record)
+    answers = _check_two(record, "answers", record.texts("answers"))
     first, second = (
         merge_runs([*beginning, Utterance(USER, answer)])
         for beginning, answer in zip(beginnings, answers, strict=True)
     )
-    replies = _two(record, "replies", record.texts("replies"))
+    replies = _check_two(record, "replies", record.texts("replies"))
     if replies[0] == replies[1]:
         raise record.error("replies", "must differ")
     return MinimalPair(read_label(record, "kind"), (first, second), replies, record.where)
 
 
-def _two(record: Record, field: str, items: Sequence[T]) -> tuple[T, T]:
+def _read_beginnings(record: Record) -> list[list[Utterance]]:
+    """Return what comes before the answer in each of the two contexts."""
+    if "contexts" not in record.fields:
+        return [_read_utterances(record, "context")] * 2
+    lists = _check_two(record, "contexts", record.items("contexts"))
+    # Each list becomes the only field of a record, so that errors name `contexts[0][1].text`.
+    records = [
+        replace(record, fields={"": utterances}, path=f"contexts[{index}]")
+        for index, utterances in enumerate(lists)
+    ]
+    return [_read_utterances(each, "") for each in records]
+
+
+def _check_two(record: Record, field: str, items: Sequence[T]) -> tuple[T, T]:
+    """Return the items of a field as a pair, or raise DataError."""
     if len(items) != 2:
         raise record.error(field, f"expected two, found {len(items)}")
     return items[0], items[1]

@@ -9,6 +9,7 @@ length, so the time grows linearly with the size of the split.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from turnwise.models.evaluation.systems import (
 from turnwise.models.pairwise import PairwiseModel
 
 BLOCK = 256
+"""Contexts that are scored at once."""
 TIMED_CANDIDATES = 1000
 WORDS = ((1, 4), (5, 9), (10, 19), (20, None))
 """Words of utterances that share a column in a table."""
@@ -129,5 +131,7 @@ def _measure_by_words(of_true: Ranks, split: Split) -> Metrics:
 def _rank_true(system: System, contexts: Indices, candidates: Indices, true: Indices) -> Ranks:
     # Scoring each text once makes equal texts exact ties, whatever the order of a product's sums.
     texts, column = np.unique(candidates, return_inverse=True)
-    blocks = np.array_split(np.arange(len(contexts)), -(-len(contexts) // BLOCK))
-    return Ranks.join(ranks(system.scores(contexts[b], texts)[:, column], true[b]) for b in blocks)
+    blocks = np.array_split(np.arange(len(contexts)), ceil(len(contexts) / BLOCK))
+    return Ranks.join(
+        ranks(system.scores(contexts[block], texts)[:, column], true[block]) for block in blocks
+    )

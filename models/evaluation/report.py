@@ -194,17 +194,18 @@ class Report:
         A row is `{"system", "metrics", "ms_per_context", "p_against_best"}`; its metrics include
         the `standard_error` of the one that is drawn.
         """
-        rows = [
-            {
-                "system": row.system,
-                "metrics": row.metrics | _error(row),
-                "ms_per_context": row.ms_per_context,
-                "p_against_best": self.p_against_best.get(row.system),
-            }
-            for row in self.rows
-        ]
         note = {"note": self.note} if self.note else {}
+        rows = [self._row_to_json(row) for row in self.rows]
         return {"task": self.task, "data": list(self.data), **note, "rows": rows}
+
+    def _row_to_json(self, row: Row) -> dict[str, object]:
+        error = _standard_error(row)
+        return {
+            "system": row.system,
+            "metrics": row.metrics if error is None else row.metrics | {"standard_error": error},
+            "ms_per_context": row.ms_per_context,
+            "p_against_best": self.p_against_best.get(row.system),
+        }
 
     def names(self) -> list[str]:
         """Return the names of all metrics; rows that lack some leave the order of the others."""
@@ -235,8 +236,10 @@ class Report:
         number = _number(name, row.metrics.get(name))
         if name != self.layout.metric:
             return number
-        mark = "≈ " if self.p_against_best.get(row.system, 0) >= LEVEL else ""
-        return f"{mark}{number}" + "".join(f" ± {_number(name, e)}" for e in _error(row).values())
+        is_as_good = self.p_against_best.get(row.system, 0) >= LEVEL
+        cell = f"≈ {number}" if is_as_good else number
+        error = _standard_error(row)
+        return cell if error is None else f"{cell} ± {_number(name, error)}"
 
 
 def draw_report(report: Report, path: Path) -> None:
@@ -315,7 +318,7 @@ def draw_heat_map(similarity: Float32, texts: Sequence[str], path: Path) -> None
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 - slow to load
 
-    named = range(0, len(texts), -(-len(texts) // NAMED))
+    named = range(0, len(texts), math.ceil(len(texts) / NAMED))
     side = 4 + _HEAT_INCHES * len(named)
     figure = Figure(figsize=(side + 1, side), layout="constrained")
     axes = figure.subplots()
@@ -336,10 +339,9 @@ def _shorten_label(text: str) -> str:
     return literal(text if len(text) <= _LABEL else text[: _LABEL - 1] + "…")
 
 
-def _error(row: Row) -> Metrics:
-    """Return the standard error as a metric; no metric if it is unknown."""
-    error = row.outcomes.standard_error if row.outcomes else None
-    return {} if error is None else {"standard_error": error}
+def _standard_error(row: Row) -> float | None:
+    """Return the standard error of the metric that is drawn; None if it is unknown."""
+    return row.outcomes.standard_error if row.outcomes else None
 
 
 def _number(name: str, value: float | None) -> str:

@@ -403,9 +403,10 @@ def minimal_pairs_loss(vectors: Vectors, queries: Tensor) -> Tensor:
         queries: (2 n, T, d) unit running queries.
     """
     own = torch.arange(len(queries), device=queries.device)
+    of_other = own.view(-1, 2).flip(1).flatten()  # 1, 0, 3, 2, ...
     last = vectors.spoken.sum(1) - 1
     logits = PAIR_SCALE * queries[own, last] @ vectors.after[own, last].T
-    behind = logits[own, own ^ 1] - logits[own, own]
+    behind = logits[own, of_other] - logits[own, own]
     among_all = functional.cross_entropy(logits, own)
     return functional.softplus(PAIR_MARGIN + behind).mean() + ALL_REPLIES * among_all
 

@@ -133,9 +133,13 @@ def count_pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> sparse.csr_array
 def solve_vectors(sources: sparse.csr_array, targets: sparse.csr_array, old: Float32) -> Float32:
     """Return the vectors of all pieces under which translations add up to their sources.
 
-    It minimises Σ_i |Σ_p t_ip v_p - Σ_p s_ip e_p|² / n_i + Σ_p w_p |v_p - o_p|² over v. Here e are
-    the known vectors, n_i is the length of translation i, and o_p is the known vector of piece p;
-    for a new one it is the mean of the sources.
+    It is a ridge regression that minimises, over the vectors v of all pieces,
+
+        Σ_i |Σ_p t_ip v_p - Σ_p s_ip e_p|² / n_i + Σ_p w_p |v_p - o_p|².
+
+    The first sum is over the translations: n_i is the number of pieces of translation i, and e are
+    the known vectors. The second sum pulls each piece p to its prior o_p: a known piece to its own
+    vector, a new one to the mean vector of the sources.
 
     Args:
         sources: s, how often each of n sources has each of V pieces, (n, V).
@@ -147,33 +151,45 @@ def solve_vectors(sources: sparse.csr_array, targets: sparse.csr_array, old: Flo
     """
     number = len(old)
     known = sources[:, :number]
-    sums = known @ old
-    often = known.sum(0)
-    start = np.vstack(
-        [old, np.repeat((often @ old / often.sum())[None], targets.shape[1] - number, 0)]
-    )
-    weights = np.full(len(start), NEW_WEIGHT, np.float32)
-    weights[:number] = np.maximum(OLD_WEIGHT, OLD_WEIGHT_EACH * often)
+    frequencies = known.sum(0)
+    mean = frequencies @ old / frequencies.sum()
+    new = np.repeat(mean[None], targets.shape[1] - number, 0)
+    prior = np.vstack([old, new])
+    weights = np.full(len(prior), NEW_WEIGHT, np.float32)
+    weights[:number] = np.maximum(OLD_WEIGHT, OLD_WEIGHT_EACH * frequencies)
+    # The equations of a translation are divided by the square root of its length.
     lengths = np.maximum(targets.sum(1), 1)
-    scaled = sparse.diags_array(lengths**-0.5).astype(np.float32) @ targets
-    residual = lengths[:, None] ** -0.5 * sums - scaled @ start
-    return start + _conjugate_gradients(scaled.tocsr(), weights, scaled.T @ residual)
+    matrix = sparse.diags_array(lengths**-0.5).astype(np.float32) @ targets
+    wanted = lengths[:, None] ** -0.5 * (known @ old)
+    residual = wanted - matrix @ prior
+    return prior + _solve_ridge(matrix.tocsr(), weights, matrix.T @ residual)
 
 
-def _conjugate_gradients(matrix: sparse.csr_array, weights: Float32, right: Float32) -> Float32:
-    """Return X with (MᵀM + diag(w)) X = R for the columns of R, scaled by the diagonal."""
+def _solve_ridge(matrix: sparse.csr_array, weights: Float32, right: Float32) -> Float32:
+    """Return X (V, d) with (MᵀM + diag(w)) X = R, by preconditioned conjugate gradients.
+
+    The columns are independent systems. The preconditioner is the diagonal (Hestenes and Stiefel,
+    1952; Jacobi).
+
+    Args:
+        matrix: M, (n, V).
+        weights: w, (V,) above 0.
+        right: R, (V, d).
+    """
     diagonal = (matrix.multiply(matrix).sum(0) + weights)[:, None]
     transposed = matrix.T.tocsr()
     solution = np.zeros_like(right)
-    scaled = right / diagonal
-    direction = scaled
-    size = (right * scaled).sum(0)
+    residual = right
+    preconditioned = residual / diagonal
+    direction = preconditioned
+    size = (residual * preconditioned).sum(0)
     for _ in range(ITERATIONS):
         product = transposed @ (matrix @ direction) + weights[:, None] * direction
         step = size / np.maximum((direction * product).sum(0), _TINY)
         solution += step * direction
-        right = right - step * product
-        scaled = right / diagonal
-        before, size = size, (right * scaled).sum(0)
-        direction = scaled + size / np.maximum(before, _TINY) * direction
+        residual = residual - step * product
+        preconditioned = residual / diagonal
+        last_size = size
+        size = (residual * preconditioned).sum(0)
+        direction = preconditioned + size / np.maximum(last_size, _TINY) * direction
     return solution

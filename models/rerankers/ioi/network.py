@@ -158,7 +158,7 @@ class Matching(nn.Module):
         each pair's own corner is laid over them. This makes a matrix of 12 by 12 words six times
         cheaper.
         """
-        seen = max(in_sight(side) for side in matrices.shape[-2:])
+        seen = max(count_visible(side) for side in matrices.shape[-2:])
         corner = WINDOW**2 * seen + WINDOW
         if corner >= self.words:
             return self.convolve(zero_padded(matrices, self.words))
@@ -179,10 +179,10 @@ class Matching(nn.Module):
 
 def pooled(side: int) -> int:
     """Return the side of a matrix after a pool that covers all of it."""
-    return -(-side // WINDOW)
+    return math.ceil(side / WINDOW)
 
 
-def in_sight(side: int) -> int:
+def count_visible(side: int) -> int:
     """Return how many cells of a pooled row a text of `side` words can influence."""
     return (side // WINDOW + 1) // WINDOW + 1
 

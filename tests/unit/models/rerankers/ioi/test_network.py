@@ -15,8 +15,8 @@ from turnwise.models.rerankers.ioi.network import (
     Objective,
     Pairs,
     Sizes,
+    count_visible,
     final_score,
-    in_sight,
     matching_loss,
     zero_padded,
 )
@@ -219,7 +219,7 @@ def test_the_corner_is_what_the_full_matrix_gives(side: int, words: int) -> None
 
 
 def test_the_corner_is_smaller_for_short_texts() -> None:
-    assert [in_sight(side) for side in (1, 4, 5, 12, 15, 50)] == [1, 1, 1, 2, 3, 6]
+    assert [count_visible(side) for side in (1, 4, 5, 12, 15, 50)] == [1, 1, 1, 2, 3, 6]
 
 
 def test_losses_are_their_equations() -> None:

@@ -171,15 +171,23 @@ def write_difference(reached: Outcomes | None, other: Outcomes | None) -> str:
     """Return the paired difference of two variants; nothing if one of them has no such metric."""
     if reached is None or other is None:
         return ""
-    return write(replace(reached, values=reached.values - other.values), sign="+")
+    difference = replace(reached, values=reached.values - other.values)
+    return write_mean(difference, choose_digits(reached), sign="+")
 
 
-def write(outcomes: Outcomes | None, sign: str = "") -> str:
+def write(reached: Outcomes | None) -> str:
+    """Return a mean and its standard error; nothing if the variant has no such metric."""
+    return "" if reached is None else write_mean(reached, choose_digits(reached))
+
+
+def write_mean(outcomes: Outcomes, digits: int, sign: str = "") -> str:
     """Return a mean and its standard error."""
-    if outcomes is None:
-        return ""
-    digits = 3 if outcomes.values.max() <= 1 else 2
     return f"{outcomes.mean:{sign}.{digits}f} ± {outcomes.standard_error:.{digits}f}"
+
+
+def choose_digits(reached: Outcomes) -> int:
+    """Return the decimals of a metric: three for a share, two for a rank."""
+    return 3 if reached.values.max() <= 1 else 2
 
 
 def count_steps(name: str, listed: dict[str, Variant], out: Path) -> int:

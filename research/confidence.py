@@ -46,7 +46,7 @@ OUTSIDE = "dailydialog_detok"
 FILES = [f"{corpus}/validation.jsonl.xz" for corpus in (*WITHIN, OUTSIDE)]
 CONTEXTS = 800
 DIALOGUES = 150
-"""Of each file."""
+"""Dialogues that are drawn from each file."""
 
 
 def measure(config: EncoderConfig, find: Find, files: list[str]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
+from math import ceil
 from pathlib import Path
 
 import httpx
@@ -31,6 +32,7 @@ ENCODERS = ("encoder-1", "encoder-2")
 PRIMARIES = 3
 _PROXY = ROOT / "docker" / "haproxy.cfg"
 _SLOTS = 16_384
+_SLOTS_EACH = ceil(_SLOTS / PRIMARIES)
 
 
 @dataclass
@@ -38,9 +40,9 @@ class Fleet:
     """The running parts.
 
     Attributes:
-        url: Of the proxy.
-        replicas: URLs of the replicas themselves.
-        parts: By name, in the order in which they were started.
+        url: The URL of the proxy.
+        replicas: The URLs of the replicas themselves.
+        parts: The parts by name, in the order in which they were started.
     """
 
     url: str
@@ -60,14 +62,14 @@ async def running(folder: Path, appendfsync: str, store_url: str | None) -> Asyn
     parts = dict[str, Part]()
     http = httpx.AsyncClient(timeout=15)
     try:
-        yield await _started(folder, appendfsync, store_url, parts, http)
+        yield await _start(folder, appendfsync, store_url, parts, http)
     finally:
         for part in parts.values():
             part.kill()
         await http.aclose()
 
 
-async def _started(
+async def _start(
     folder: Path,
     appendfsync: str,
     store_url: str | None,
@@ -138,51 +140,55 @@ def _start_cluster(
     """Start the primaries, each with a third of the slots; return their ports."""
     ports = [free_port() for _ in range(PRIMARIES)]
     buses = [free_port() for _ in range(PRIMARIES)]
-    share = -(-_SLOTS // PRIMARIES)
     for number, (port, bus) in enumerate(zip(ports, buses, strict=True)):
         name = f"redis-{number + 1}"
         (folder / name).mkdir()
-        command = [
-            str(server_program()),
-            "--port",
-            str(port),
-            "--bind",
-            "127.0.0.1",
-            "--dir",
-            str(folder / name),
-            "--save",
-            "",
-            "--appendonly",
-            "yes",
-            "--appendfsync",
-            appendfsync,
-            "--cluster-enabled",
-            "yes",
-            "--cluster-port",
-            str(bus),
-            # The other two go on without the third: their sessions are whole.
-            "--cluster-require-full-coverage",
-            "no",
-            "--cluster-node-timeout",
-            "5000",
-        ]
-        session = next(
-            name
-            for name in map("probe-{}".format, count())
-            if key_slot(f"{{default/{name}}}".encode()) // share == number
-        )
+        command = _primary_command(folder / name, port, bus, appendfsync)
+        session = _find_session(number)
         urls = [f"{replica}/sessions/{session}" for replica in replicas]
         parts[name] = Part(name, command, all_say(http, 404, *urls), folder)
         parts[name].start()
+    _join_primaries(ports, buses)
+    return ports
+
+
+def _primary_command(folder: Path, port: int, bus: int, appendfsync: str) -> list[str]:
+    options = {
+        "port": str(port),
+        "bind": "127.0.0.1",
+        "dir": str(folder),
+        "save": "",
+        "appendonly": "yes",
+        "appendfsync": appendfsync,
+        "cluster-enabled": "yes",
+        "cluster-port": str(bus),
+        # The other two go on without the third: their sessions are whole.
+        "cluster-require-full-coverage": "no",
+        "cluster-node-timeout": "5000",
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    return [str(server_program()), *words]
+
+
+def _find_session(primary: int) -> str:
+    """Return the name of a session whose key is in a slot of this primary."""
+    names = map("probe-{}".format, count())
+    return next(
+        name for name in names if key_slot(f"{{default/{name}}}".encode()) // _SLOTS_EACH == primary
+    )
+
+
+def _join_primaries(ports: Sequence[int], buses: Sequence[int]) -> None:
+    """Give each primary its slots, and let them know each other."""
     retry = Retry(ConstantBackoff(0.05), 200)  # until they have started
     for number, port in enumerate(ports):
         with Redis(port=port, retry=retry) as node:
-            last = min((number + 1) * share, _SLOTS) - 1
-            node.execute_command("CLUSTER ADDSLOTSRANGE", number * share, last)
+            first = number * _SLOTS_EACH
+            last = min(first + _SLOTS_EACH, _SLOTS) - 1
+            node.execute_command("CLUSTER ADDSLOTSRANGE", first, last)
             node.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
             if number:
                 node.execute_command("CLUSTER MEET", "127.0.0.1", ports[0], buses[0])
-    return ports
 
 
 async def _start_milvus(folder: Path, parts: dict[str, Part], serves: Serves) -> str:

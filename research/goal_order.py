@@ -41,11 +41,11 @@ BATCH = 512
 FURTHEST = 4
 
 Links = Callable[[Tensor], Float64]
-"""From the vectors of three goals to (3, 3): how well each follows each."""
+"""A function from the vectors (3, 2 d) of three goals to (3, 3): how well goal j follows goal i."""
 
 
 class Bilinear(nn.Module):
-    """A cosine after a projection of either side."""
+    """Scores pairs (..., width) by the cosine of a projection of each side."""
 
     def __init__(self, width: int, hidden: int = 128) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Bilinear(nn.Module):
 
 
 class Perceptron(nn.Module):
-    """A hidden layer over both and their product."""
+    """Scores pairs (..., width) by a hidden layer over both sides and their product."""
 
     def __init__(self, width: int, hidden: int = 256) -> None:
         super().__init__()
@@ -83,7 +83,9 @@ def main() -> None:
     parser.add_argument("--leave-out")
     parser.add_argument("--validation", type=Path, required=True)
     parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--dialogues", type=int, default=2500, help="of the training split")
+    parser.add_argument(
+        "--dialogues", type=int, default=2500, help="dialogues of the training split"
+    )
     options = parser.parse_args()
 
     torch.manual_seed(0)
@@ -106,7 +108,7 @@ def main() -> None:
     report("chain", chain, goal_sets, table)
     for scorer in (Bilinear(2 * encoder.dimension), Perceptron(2 * encoder.dimension)):
         learn(scorer, earlier, later)
-        report(type(scorer).__name__.lower(), learnt(scorer), goal_sets, table)
+        report(type(scorer).__name__.lower(), as_links(scorer), goal_sets, table)
 
 
 def before_keys(texts: Iterable[str]) -> list[RoleText]:
@@ -121,7 +123,7 @@ def vectors(texts: Sequence[str], table: VectorTable) -> Tensor:
 
 
 def pairs(dialogues: Sequence[Dialogue], table: VectorTable) -> tuple[Tensor, Tensor]:
-    """Return what came earlier and later, (n, 2 d) each."""
+    """Return the vectors of the earlier and of the later utterance of each pair, (n, 2 d) each."""
     found = [
         (one.text, other.text)
         for dialogue in dialogues
@@ -147,8 +149,8 @@ def learn(scorer: nn.Module, earlier: Tensor, later: Tensor) -> None:
     scorer.eval()
 
 
-def learnt(scorer: nn.Module) -> Links:
-    """Return a scorer's links."""
+def as_links(scorer: nn.Module) -> Links:
+    """Return a function from three goals to the scores of a scorer for their links."""
 
     @torch.inference_mode()
     def links(goals: Tensor) -> Float64:

@@ -106,17 +106,17 @@ class Clients:
         headers = {"Idempotency-Key": key} if key else {}
         end = monotonic() + _GIVE_UP_SECONDS
         while monotonic() < end:
-            failure = await self._failure(what, method, path, body, headers)
-            if isinstance(failure, dict):
-                return failure
-            self.counts[int(self.now()), failure] += 1
+            answer = await self._try(what, method, path, body, headers)
+            if isinstance(answer, dict):
+                return answer
+            self.counts[int(self.now()), answer] += 1
             await asyncio.sleep(_AGAIN)
         raise SystemExit(f"{method} {path} failed for {_GIVE_UP_SECONDS:.0f} s")
 
-    async def _failure(
+    async def _try(
         self, what: str, method: str, path: str, body: object, headers: Mapping[str, str]
     ) -> dict[str, Any] | str:
-        """Return the answer, or the kind of the failure."""
+        """Send a request once; return the answer, or the kind of the failure."""
         try:
             response = await self.http.request(method, path, json=body, headers=headers)
         except httpx.ConnectError:

@@ -37,7 +37,7 @@ def main() -> None:
     rows = json.loads(options.record.read_text(encoding="utf-8"))["rows"]
     print(table(rows))
     with mpl.rc_context({"font.size": 9}):
-        drawn(rows).savefig(options.picture, dpi=130, bbox_inches="tight")
+        draw(rows).savefig(options.picture, dpi=130, bbox_inches="tight")
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -57,7 +57,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def drawn(rows: list[dict[str, Any]]) -> Figure:
+def draw(rows: list[dict[str, Any]]) -> Figure:
     """Return the picture of a run."""
     seconds = [row for row in rows if "second" in row]
     x = [row["second"] for row in seconds]

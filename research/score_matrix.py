@@ -31,21 +31,21 @@ def main() -> None:
     for candidates in options.candidates:
         after = unit(candidates)
         for n in options.utterances:
-            bytes_of = (
-                4 * candidates,
-                4 * KEPT_ROWS * n * candidates,
-                4 * DIMENSION * (1 + KEPT_ROWS),
-            )
-            times = (milliseconds(released(n, after)), milliseconds(ours(n, after)))
-            print(n, candidates, *bytes_of, *(f"{ms:.2f}" for ms in times), sep=" | ")
+            sums = 4 * candidates
+            matrix = 4 * KEPT_ROWS * n * candidates
+            query = 4 * DIMENSION * (1 + KEPT_ROWS)
+            times = [milliseconds(make(n, after)) for make in (make_released_turn, make_turn)]
+            print(n, candidates, sums, matrix, query, *(f"{ms:.2f}" for ms in times), sep=" | ")
 
 
 def unit(count: int) -> torch.Tensor:
+    """Return random unit vectors (count, d), always the same."""
     vectors = torch.randn(count, DIMENSION, generator=torch.manual_seed(0))
     return torch.nn.functional.normalize(vectors, dim=1)
 
 
-def released(n: int, after: torch.Tensor) -> Callable[[], torch.Tensor]:
+def make_released_turn(n: int, after: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Return a turn of the released code: utterance n, with the scores (C,) of all pairs."""
     first = unit(n - 1)
     second = unit(1)
     sums = torch.zeros(len(after))
@@ -57,7 +57,8 @@ def released(n: int, after: torch.Tensor) -> Callable[[], torch.Tensor]:
     return turn
 
 
-def ours(n: int, after: torch.Tensor) -> Callable[[], torch.Tensor]:
+def make_turn(n: int, after: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Return a turn of Turnwise: utterance n, with a running query (d,)."""
     first = unit(n - 1)
     second = unit(1)
     total = torch.zeros(DIMENSION)
@@ -70,6 +71,7 @@ def ours(n: int, after: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 def milliseconds(turn: Callable[[], object], times: int = 31) -> float:
+    """Return the least processor time of some turns."""
     taken = []
     for _ in range(times):
         start = time.thread_time()

@@ -54,20 +54,23 @@ def measure(options: argparse.Namespace) -> Rows:
         pool = Pool.made(encoder, size, chosen_by, measured_by)
         for name in options.systems:
             try:
-                asyncio.run(measured(systems[name](pool, before), pool, options, rows))
+                asyncio.run(measure_system(systems[name](pool, before), pool, options, rows))
             except ModuleNotFoundError as error:
                 print(f"{name} is left out: no package '{error.name}'", file=sys.stderr)
     return rows
 
 
-async def measured(
+async def measure_system(
     loaded: AsyncIterator[Loaded], pool: Pool, options: argparse.Namespace, rows: Rows
 ) -> None:
+    """Add a row for each number of searches at once."""
     async for system in loaded:
         width = await pool.width(system.search) if system.has_width else 0
         recall = await pool.recall(pool.measured_by, system.search, width)
         for at_once in options.at_once:
-            took, seconds = await load(system.search, pool, width, at_once, options.seconds)
+            took, seconds = await search_at_once(
+                system.search, pool, width, at_once, options.seconds
+            )
             rows.add(
                 candidates=len(pool.candidates),
                 system=system.name,
@@ -82,10 +85,14 @@ async def measured(
             )
 
 
-async def load(
+async def search_at_once(
     search: Search, pool: Pool, width: int, at_once: int, seconds: float
 ) -> tuple[list[float], float]:
-    """Search for a while, so many at once; return the milliseconds, and the seconds of all."""
+    """Search for some seconds, `at_once` searches at a time.
+
+    Returns:
+        The milliseconds of each search, and the seconds of the whole.
+    """
     took = list[float]()
     numbers = count()
     begin = time.perf_counter()

@@ -39,7 +39,7 @@ _TOP = 100
 
 @dataclass
 class Measured:
-    """A process, and what was measured of it: lists of figures by what they are."""
+    """A process, and the figures that were measured of it, by name."""
 
     part: Part
     port: int
@@ -70,11 +70,11 @@ class Measured:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--starts", type=int, default=3, help="of each process")
+    parser.add_argument("--starts", type=int, default=3, help="starts of each process")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--turns", type=int, default=100, help="of the one client, in a round")
-    parser.add_argument("--sessions", type=int, default=32, help="that talk at once")
-    parser.add_argument("--each", type=int, default=20, help="turns of each of them, in a round")
+    parser.add_argument("--turns", type=int, default=100, help="turns of the one client in a round")
+    parser.add_argument("--sessions", type=int, default=32, help="sessions that talk at once")
+    parser.add_argument("--each", type=int, default=20, help="turns of each session in a round")
     parser.add_argument("--infinity", type=Path, help="the program infinity_emb")
     toy = {"starts": 1, "rounds": 1, "turns": 4, "sessions": 2, "each": 2}
     run(parser, toy, lambda options: asyncio.run(measure(options)))
@@ -87,16 +87,16 @@ async def measure(options: argparse.Namespace) -> Rows:
             for process in (encoder, own, tier):
                 await process.start()
         await make_pool(own.port)
-        differences = {f"scores of {_SEARCHES} searches": await of_scores(own.port, tier.port)}
+        differences = {f"scores of {_SEARCHES} searches": await compare_scores(own.port, tier.port)}
         if options.infinity:
             what = f"vectors of {_SEARCHES} texts by Infinity"
-            differences[what] = await of_vectors(options.infinity, encoder)
+            differences[what] = await compare_vectors(options.infinity, encoder)
         for _ in range(options.rounds):
             await own.load(options)
             await tier.load(options)
             encoder.add_memory("after load")
-    for what in own.figures:
-        of_own = median(own.figures[what])
+    for what, figures in own.figures.items():
+        of_own = median(figures)
         of_tier = median(tier.figures[what])
         rows.add(
             what=what,
@@ -112,7 +112,7 @@ async def measure(options: argparse.Namespace) -> Rows:
 
 @asynccontextmanager
 async def processes() -> AsyncIterator[tuple[Measured, Measured, Measured]]:
-    """Run a Redis until the block ends; give a tier's process and two replicas, not yet started."""
+    """Run a Redis until the block ends; yield a tier and two replicas, which are not yet started."""
     async with AsyncExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="tier-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(temporary))
@@ -144,7 +144,7 @@ async def make_pool(port: int) -> None:
             (await http.put(path, json=body)).raise_for_status()
 
 
-async def of_scores(*ports: int) -> float:
+async def compare_scores(*ports: int) -> float:
     """Return the largest difference of a candidate's scores between replicas, in searches."""
     connections = [await Connection.open(port) for port in ports]
     differences = []
@@ -158,10 +158,11 @@ async def of_scores(*ports: int) -> float:
 
 
 def scores(answer: dict[str, Sequence[dict[str, float]]]) -> dict[float, float]:
+    """Return the score of each candidate of an answer, by its id."""
     return {found["id"]: found["score"] for found in answer["candidates"]}
 
 
-async def of_vectors(program: Path, encoder: Measured) -> float:
+async def compare_vectors(program: Path, encoder: Measured) -> float:
     """Return the largest difference of a number between vectors of Infinity and of the tier."""
     model = Settings().model
     port = free_port()

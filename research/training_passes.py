@@ -15,12 +15,18 @@ import numpy as np
 import torch
 
 from turnwise.models.encoder.torch import UtteranceEncoder, encode_tokens
-from turnwise.models.roles import EncoderKind
+from turnwise.models.roles import EncoderKind, RoleText
 from turnwise.models.training import losses
 from turnwise.models.training.base import load_base
 from turnwise.models.training.config import EncoderConfig, Objectives, WindowCorpus
 from turnwise.models.training.corpora import read_windows
-from turnwise.models.training.windows import Window, WindowBatch, collate, triple_examples
+from turnwise.models.training.windows import (
+    Examples,
+    Window,
+    WindowBatch,
+    collate,
+    triple_examples,
+)
 
 WINDOW = 5
 
@@ -35,9 +41,16 @@ def main() -> None:
 
     corpus = WindowCorpus(path=options.data, leave_out=options.leave_out)
     windows = read_windows(corpus, Path)
+    print_counts(windows)
     config = EncoderConfig(
         kind=EncoderKind.TRIPLE, base=options.base, data=(corpus,), objectives=Objectives(c3l=1.0)
     )
+    long = [window for window in windows if len(window.utterances) >= WINDOW]
+    print_times(config, long[: options.sample])
+
+
+def print_counts(windows: list[Window]) -> None:
+    """Print how many texts an epoch reads in both ways."""
     naive, ours = count(windows)
     print(f"windows of {WINDOW}: {count_windows(windows):,}")
     print(f"texts an epoch, one example a triple:       {naive:>9,}")
@@ -45,17 +58,17 @@ def main() -> None:
         f"texts an epoch, each text once a window:    {ours:>9,}   {naive / ours:.1f} times fewer"
     )
 
+
+def print_times(config: EncoderConfig, sample: list[Window]) -> None:
+    """Print the loss of a sample in both ways, and how long each takes."""
     encoder = load_base(config)
     dtype = getattr(torch, config.precision)
-    sample = [window for window in windows if len(window.utterances) >= WINDOW][: options.sample]
     batch = only_full_windows(collate(sample, config.kind))
     examples = triple_examples(
         batch, WINDOW, np.random.default_rng(0), directional=False, curved=True
     )
-    tables = (batch.first, batch.second, batch.after)
-    triples = torch.stack([examples.first, examples.second, examples.after], dim=1)
-    items = [batch.items[t.flat[p]] for row in triples for t, p in zip(tables, row, strict=True)]
     reader = UtteranceEncoder(encoder)
+    items = list_triples(batch, examples)
     values: dict[str, float] = {}
 
     def one_by_one() -> None:
@@ -76,9 +89,17 @@ def main() -> None:
     fast = seconds(once)
     print(f"loss of the sample: {values['naive']:.6f} one by one, {values['ours']:.6f} at once")
     print(
-        f"{len(triples):,} triples: {slow:.2f} s for {len(items):,} texts, "
+        f"{len(examples.score):,} triples: {slow:.2f} s for {len(items):,} texts, "
         f"{fast:.2f} s for {len(batch.items):,}: {slow / fast:.1f} times faster"
     )
+
+
+def list_triples(batch: WindowBatch, examples: Examples) -> list[RoleText]:
+    """Return the three texts of each triple, one triple after the other."""
+    first = batch.first.flat[examples.first.numpy()]
+    second = batch.second.flat[examples.second.numpy()]
+    after = batch.after.flat[examples.after.numpy()]
+    return [batch.items[index] for index in np.stack([first, second, after], axis=1).flat]
 
 
 def count_windows(windows: list[Window]) -> int:
@@ -95,18 +116,19 @@ def count(windows: list[Window]) -> tuple[int, int]:
 
 
 def whole_dialogues(windows: list[Window]) -> list[Window]:
-    """One window a dialogue that is long enough for one of five utterances."""
+    """Return one window for each dialogue that has five utterances."""
     distinct = {id(window.utterances): window for window in windows}
     return [window for window in distinct.values() if len(window.utterances) >= WINDOW]
 
 
 def only_full_windows(batch: WindowBatch) -> WindowBatch:
-    """Keep as targets only what ends a full window, as one example a triple does."""
+    """Return a batch whose targets all end a full window, as one example a triple has it."""
     batch.target[:, : WINDOW - 1] = False
     return batch
 
 
 def seconds(work: Callable[[], None], repeats: int = 3) -> float:
+    """Return the median seconds of some runs, after one to warm up."""
     work()
     times = []
     for _ in range(repeats):

@@ -112,7 +112,7 @@ async def measure(options: argparse.Namespace) -> Rows:
 
 @asynccontextmanager
 async def processes() -> AsyncIterator[tuple[Measured, Measured, Measured]]:
-    """Run a Redis until the block ends; yield a tier and two replicas, which are not yet started."""
+    """Run a Redis until the block ends; yield a tier and two replicas that are not yet started."""
     async with AsyncExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="tier-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(temporary))

@@ -76,9 +76,10 @@ class QueueingHandler(logging.Handler):
         """Queue a line. If lines were dropped before it, say first how many."""
         try:
             if self._dropped:
-                self._lines.put_nowait(self.format(_dropped_lines(self._dropped)))
+                what = f"{self._dropped} log lines were dropped, because nobody read the log"
+                self._lines.put_nowait(self.format(_make_warning(what, dropped=self._dropped)))
                 self._dropped = 0
-            self._lines.put_nowait(self.format(record))
+            self._lines.put_nowait(self._format_any(record))
         except Full:
             self._dropped += 1
 
@@ -87,6 +88,14 @@ class QueueingHandler(logging.Handler):
         end = monotonic() + _FLUSH_SECONDS
         while self._lines.unfinished_tasks and monotonic() < end:
             sleep(0.001)
+
+    def _format_any(self, record: logging.LogRecord) -> str:
+        """Return the line of a record; a warning if the arguments do not fit its message."""
+        try:
+            return self.format(record)
+        except Exception as error:  # a request must not fail because of a library's line
+            what = f"a line of {record.name} cannot be formatted: {type(error).__name__}"
+            return self.format(_make_warning(what))
 
     def _write_lines(self) -> None:
         while True:
@@ -97,14 +106,15 @@ class QueueingHandler(logging.Handler):
             self._lines.task_done()
 
 
-def _dropped_lines(count: int) -> logging.LogRecord:
+def _make_warning(message: str, **fields: object) -> logging.LogRecord:
+    """Return a warning about the log itself."""
     return logging.makeLogRecord(
         {
             "name": "turnwise.log",
             "levelno": logging.WARNING,
             "levelname": "WARNING",
-            "msg": f"{count} log lines were dropped, because nobody read the log",
-            "dropped": count,
+            "msg": message,
+            **fields,
         }
     )
 

@@ -161,3 +161,15 @@ def test_a_log_that_nobody_reads_stops_nobody_and_dropped_lines_are_counted() ->
     assert sum(dropped) > 0
     assert len(lines) - len(dropped) - 1 + sum(dropped) == 100
     assert lines[-1]["message"] == "after"
+
+
+def test_a_line_whose_arguments_do_not_fit_raises_nothing() -> None:
+    stream = io.StringIO()
+    handler = QueueingHandler(stream)
+    handler.setFormatter(JsonFormatter(text=False))
+    logger = logging.Logger("library")
+    logger.addHandler(handler)
+    logger.info("%d", "one")
+    handler.flush()
+    line = json.loads(stream.getvalue())
+    assert line["message"] == "a line of library cannot be formatted: TypeError"

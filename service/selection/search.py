@@ -70,13 +70,13 @@ class FusedSearch:
     async def search(self, top_k: int) -> list[Hit]:
         """Return the candidates with the best fused scores, best first; all if there are fewer.
 
-        The fused score grows with the reply score and with the example score. So the best
-        candidates are found as soon as enough of them reach the fused score of the last reply
-        and the last example of two searches: no other candidate can have more.
+        One search goes by replies, the other one by examples. The fused score grows with both
+        scores, so a candidate that neither of them found has at most the fused score of their last
+        hits. They go deeper until enough candidates reach that bound.
         """
         of_replies = await self.view.spread(self.query, self.where)
         of_examples = await self.view.example_spread(self.said, self.where)
-        pool = (of_replies, of_examples, self.utterance_count)
+        scale = (of_replies, of_examples, self.utterance_count)
         depth = 2 * top_k
         while True:
             by_reply = await self.view.search(self.query, depth, self.where)
@@ -84,18 +84,18 @@ class FusedSearch:
             hits = await self._complete(by_reply, by_example)
             replies = np.array([self.reply_score(hit) for hit in hits])
             examples = np.array([self.example_score(hit) for hit in hits])
-            fused = self.fusion.scores(replies, examples, *pool)
+            fused = self.fusion.scores(replies, examples, *scale)
             order = np.argsort(-fused, kind="stable")[:top_k]
             if len(by_reply) < depth or len(hits) == 0:
                 break
             last_reply = np.array([by_reply[-1].score])
             is_full = len(by_example) == depth
             last_example = np.array([by_example[-1].score if is_full else NO_EXAMPLE])
-            bound = self.fusion.scores(last_reply, last_example, *pool)
+            bound = self.fusion.scores(last_reply, last_example, *scale)
             if len(order) == top_k and fused[order[-1]] >= bound[0]:
                 break
             depth *= 2
-        matched = self.fusion.has_matched(replies, examples, *pool)
+        matched = self.fusion.has_matched(replies, examples, *scale)
         return [
             Hit(
                 hits[index].candidate,

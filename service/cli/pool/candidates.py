@@ -21,6 +21,7 @@ from turnwise.service.cli.pages import read_pages
 if TYPE_CHECKING:
     from turnwise.service.cli.pool.candidate_file import CandidateChanges
     from turnwise.service.client import Client, Pool
+    from turnwise.service.client.operations import CandidateFields
     from turnwise.service.wire.pools import PoolCandidate
 
 _PAGE = 500
@@ -99,15 +100,8 @@ def edit(
     The change makes a new version of the pool. Fields that you do not change stay as they are.
     """
     from turnwise.service.cli.pool.candidate_file import CandidateChanges
-    from turnwise.service.client.operations import CandidateFields
 
-    fields = CandidateFields()
-    if text is not None:
-        fields["text"] = text
-    if group is not None:
-        fields["group"] = group or None
-    if metadata is not None:
-        fields["metadata"] = _parse_object(metadata, "--metadata")
+    fields = _collect_fields(text, group, metadata)
     with connected(url, key) as client:
         target = client.pool(pool)
         before = target.candidate(candidate)
@@ -123,6 +117,20 @@ def edit(
             _apply(target, before, changes)
         else:
             _edit_file(target, before)
+
+
+def _collect_fields(text: str | None, group: str | None, metadata: str | None) -> "CandidateFields":
+    """Return the fields that options change."""
+    from turnwise.service.client.operations import CandidateFields
+
+    fields = CandidateFields()
+    if text is not None:
+        fields["text"] = text
+    if group is not None:
+        fields["group"] = group or None
+    if metadata is not None:
+        fields["metadata"] = _parse_object(metadata, "--metadata")
+    return fields
 
 
 def _apply(pool: "Pool", before: "PoolCandidate", changes: "CandidateChanges") -> None:

@@ -55,8 +55,16 @@ def rows(first: Float32, second: Float32, start: int = 0) -> Float32:
         second: (k, d) b2 of the utterances from `start` on.
         start: Number of utterances before these.
     """
-    new = [row(first[: start + j], b2) for j, b2 in enumerate(second)]
-    return np.array(new, np.float32).reshape(second.shape)
+    if len(first) == 0:
+        return second.astype(np.float32)
+    before = first[: start + len(second) - 1].astype(np.float64)
+    new = second.astype(np.float64)
+    is_before = np.arange(len(before))[:, None] < start + np.arange(len(new))
+    weights = np.where(is_before, _inverse_norms(before, new), 0)
+    found = weights.T @ before + weights.sum(axis=0)[:, None] * new
+    if start == 0 and len(new):
+        found[0] = new[0]  # no pair: a context of one utterance is scored with it
+    return found.astype(np.float32)
 
 
 def running_query(rows: Float32, last_rows: int | None = None, *, paired: bool = True) -> Float32:

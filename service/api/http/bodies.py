@@ -93,9 +93,8 @@ class _StrictRequest(Request):
         return await asyncio.to_thread(self._parse, data)
 
     def _parse(self, data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
-        body = parse_json(data)
-        check_counts(self.app.state.services.settings, body)
-        return body
+        check_counts(self.app.state.services.settings, data)
+        return parse_json(data)
 
 
 def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds

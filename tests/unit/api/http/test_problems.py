@@ -230,15 +230,31 @@ async def test_many_errors_are_cut_short(client: httpx.AsyncClient) -> None:
     assert "(and 999 more)" in problem["detail"]
 
 
-async def test_values_are_counted_before_they_are_validated(client: httpx.AsyncClient) -> None:
-    request = {"context": [{"speaker": "user", "text": "Hi."}], "candidates": ["x"]}
-    few, many = [
-        await client.post("/rank", json={**request, "where": {"all": [["x"] * values]}})
-        for values in (20_000, 23_000)
+@pytest.mark.parametrize(
+    ("few", "many"),
+    [
+        ('"x",' * 20_000, '"x",' * 50_000),
+        ("1," * 20_000, "1," * 23_000),
+        ("[[1]]," * 7_000, "[[1]]," * 8_000),
+        ('{"a": 1},' * 9_000, '{"a": 1},' * 12_000),
+        (r'"\\\", ' + "," * 50_000 + '",', r'"\\\\",' + "1," * 23_000),
+    ],
+    ids=["strings", "numbers", "lists", "objects", "commas in a string"],
+)
+async def test_values_are_counted_before_they_are_parsed(
+    client: httpx.AsyncClient, few: str, many: str
+) -> None:
+    json = {"content-type": "application/json"}
+    context = '"context": [{"speaker": "user", "text": "Hi."}]'
+    answers = [
+        await client.post(
+            "/rank", content=f'{{{context}, "candidates": [{values}"x"]}}', headers=json
+        )
+        for values in (few, many)
     ]
-    assert "more values" not in few.text
-    (error,) = check_problem(many, 422)["errors"]
-    assert (error["loc"], "more values" in error["msg"]) == (["body", "where"], True)
+    assert "more values" not in answers[0].text
+    (error,) = check_problem(answers[1], 422)["errors"]
+    assert (error["loc"], "more values" in error["msg"]) == (["body"], True)
 
 
 async def test_unknown_query_parameter_is_refused(client: httpx.AsyncClient) -> None:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from turnwise.service.api.access.dependencies import EncodingLists, ServicesDep
-from turnwise.service.api.http.bodies import JsonRoute, answer
+from turnwise.service.api.http.bodies import JsonRoute, answer, answer_in_parts
 from turnwise.service.api.http.docs import ENCODING, POOL, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
 from turnwise.service.errors import (
@@ -65,5 +65,5 @@ async def rank(
     async with deadline(services.settings.request_timeout):
         result = await services.ranking.rank(namespace, request)
     if request.explain:  # up to 10 MB
-        return await asyncio.to_thread(answer, result, result.timings_ms)
+        return await asyncio.to_thread(answer_in_parts, result, "ranking", result.timings_ms)
     return answer(result, result.timings_ms)

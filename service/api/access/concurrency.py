@@ -3,7 +3,8 @@
 Each request in progress delays all others by a little at every step, so more of them at once do not
 mean more answers a second. A request that finds all places taken waits in the line of its
 namespace. The next free place goes to the namespace that has the fewest requests in progress. A
-namespace cannot take all places, so that its slow requests leave some to the others.
+namespace cannot take all places, so that its slow requests leave some to the others. A request with
+a large body counts as several ones of its namespace: it keeps Python busy for long.
 
 How long a request would wait follows from the pace at which places have lately become free. If
 that is more than 1.5 seconds, the request is refused at once, before its body is read. Nobody waits
@@ -13,7 +14,7 @@ for longer.
 import asyncio
 from collections import Counter, deque
 from time import monotonic
-from typing import Self
+from typing import NamedTuple, Self
 
 from turnwise.service.encoder.batcher import Priority
 from turnwise.service.errors import Overloaded
@@ -25,6 +26,8 @@ best throughput, and a 99th percentile of 1.6 s (`benchmarks.overload`). Twice a
 2 % more turns a second to 32 clients that wait for their answers, but fewer under overload."""
 SHARE = 12
 """Requests in progress of one namespace."""
+BYTES = 1 << 14
+"""Bytes of a body that count as one more request of its namespace."""
 WAIT_SECONDS = 1.5
 """Longest wait for a place."""
 _RECENT = 32
@@ -34,14 +37,15 @@ _RECENT = 32
 class Place:
     """A place of a request in progress."""
 
-    def __init__(self, limit: "ConcurrencyLimit", namespace: str) -> None:
+    def __init__(self, limit: "ConcurrencyLimit", namespace: str, weight: int) -> None:
         self._limit: ConcurrencyLimit | None = limit
         self._namespace = namespace
+        self._weight = weight
 
     def free(self) -> None:
         """Give the place to the next request. A second call does nothing."""
         if self._limit:
-            self._limit.free(self._namespace)
+            self._limit.free(self._namespace, self._weight)
             self._limit = None
 
     def __enter__(self) -> Self:
@@ -49,6 +53,13 @@ class Place:
 
     def __exit__(self, *_: object) -> None:
         self.free()
+
+
+class _Waiting(NamedTuple):
+    """A request that waits: how much it counts, and the future of its place."""
+
+    weight: int
+    entered: asyncio.Future[None]
 
 
 class ConcurrencyLimit:
@@ -67,7 +78,7 @@ class ConcurrencyLimit:
         Args:
             metrics: Counts refused requests.
             limit: Most requests in progress.
-            share: Most requests in progress of one namespace.
+            share: Most requests in progress of one namespace, by their weights.
             wait_seconds: Longest wait for a place.
         """
         self._metrics = metrics
@@ -75,61 +86,86 @@ class ConcurrencyLimit:
         self._share = share
         self._wait_seconds = wait_seconds
         self._running = Counter[str]()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._weights = Counter[str]()
+        """The sum of the weights of the requests in progress, by namespace."""
+        self._waiting: dict[str, deque[_Waiting]] = {}
         """The requests that wait, oldest first; no namespace has an empty line."""
         self._intervals: deque[float] = deque(maxlen=_RECENT)
         """Seconds between two places that became free for a request that waited."""
         self._since = 0.0
         """When a place last became free, or the first request began to wait."""
 
-    async def enter(self, namespace: str) -> Place:
+    async def enter(self, namespace: str, weight: int = 1) -> Place:
         """Return a place for a request, and wait for it if necessary.
+
+        Args:
+            namespace: The namespace of the request.
+            weight: As how many requests of its namespace it counts. The first one is admitted with
+                any weight.
 
         Raises:
             Overloaded: The request would wait for too long.
         """
-        if self._has_room(namespace) and namespace not in self._waiting:
-            self._running[namespace] += 1
+        if self._has_room(namespace, weight) and namespace not in self._waiting:
+            self._begin(namespace, weight)
         else:
-            await self._wait(namespace)
-        return Place(self, namespace)
+            await self._wait(namespace, weight)
+        return Place(self, namespace, weight)
 
-    def free(self, namespace: str) -> None:
+    def free(self, namespace: str, weight: int) -> None:
         """Free a place of a namespace, and give it to a request that waits."""
         self._running[namespace] -= 1
+        self._weights[namespace] -= weight
         if not self._running[namespace]:
             del self._running[namespace]
-        names = [name for name in self._waiting if self._has_room(name)]
-        if not names:
-            return
+            del self._weights[namespace]
+        self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
+        """Give places to all that have room now: a heavy request leaves room for several."""
+        while names := [
+            name for name, line in self._waiting.items() if self._has_room(name, line[0].weight)
+        ]:
+            self._admit_first(min(names, key=self._running.__getitem__))
+
+    def _admit_first(self, namespace: str) -> None:
+        """Give a place to the request of a namespace that has waited longest."""
         now = monotonic()
         self._intervals.append(now - self._since)
         self._since = now
-        name = min(names, key=self._running.__getitem__)
-        self._running[name] += 1
-        line = self._waiting[name]
-        line.popleft().set_result(None)
+        line = self._waiting[namespace]
+        first = line.popleft()
         if not line:
-            del self._waiting[name]
+            del self._waiting[namespace]
+        self._begin(namespace, first.weight)
+        first.entered.set_result(None)
 
-    def _has_room(self, namespace: str) -> bool:
-        is_full = self._running.total() >= self._limit
-        return not is_full and self._running[namespace] < self._share
+    def _begin(self, namespace: str, weight: int) -> None:
+        self._running[namespace] += 1
+        self._weights[namespace] += weight
 
-    async def _wait(self, namespace: str) -> None:
+    def _has_room(self, namespace: str, weight: int) -> bool:
+        if self._running.total() >= self._limit:
+            return False
+        has = self._weights[namespace]
+        return not has or has + weight <= self._share
+
+    async def _wait(self, namespace: str, weight: int) -> None:
         if not self._waiting:
             self._since = monotonic()
         self._check_wait(namespace)
-        entered = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(namespace, deque()).append(entered)
+        waiting = _Waiting(weight, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(namespace, deque()).append(waiting)
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await asyncio.shield(entered)  # `free` may come before this request leaves the line
+                # `free` may come before this request leaves the line.
+                await asyncio.shield(waiting.entered)
         except BaseException as error:
-            if entered.done():
-                self.free(namespace)  # the place came at the same moment
+            if waiting.entered.done():
+                self.free(namespace, weight)  # the place came at the same moment
             else:
-                self._leave_line(namespace, entered)
+                self._leave_line(namespace, waiting)
+                self._admit_waiting()  # those behind it may be lighter
             if isinstance(error, TimeoutError):
                 raise self._refusal() from None
             raise
@@ -143,9 +179,9 @@ class ConcurrencyLimit:
         if (ahead + 1) * len(self._waiting) * pace > self._wait_seconds:
             raise self._refusal()
 
-    def _leave_line(self, namespace: str, entered: "asyncio.Future[None]") -> None:
+    def _leave_line(self, namespace: str, waiting: _Waiting) -> None:
         line = self._waiting[namespace]
-        line.remove(entered)
+        line.remove(waiting)
         if not line:
             del self._waiting[namespace]
 

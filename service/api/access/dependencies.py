@@ -6,7 +6,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Request
 from fastapi.security import HTTPBearer
 
-from turnwise.service.api.access.concurrency import Place
+from turnwise.service.api.access.concurrency import BYTES, SHARE, Place
 from turnwise.service.api.access.keys import authorize, identify
 from turnwise.service.api.services import EncoderServices, Services
 from turnwise.service.encoder.batcher import Priority
@@ -83,7 +83,8 @@ class Access(HTTPBearer):
             services.queues[0].check(self._encodes)
         if self._encodes is None or not self._limited:
             return None
-        return await services.concurrency[self._encodes].enter(request.state.namespace)
+        concurrency = services.concurrency[self._encodes]
+        return await concurrency.enter(request.state.namespace, _weigh_body(request))
 
     async def __call__(  # type: ignore[override]
         self,
@@ -92,6 +93,14 @@ class Access(HTTPBearer):
     ) -> str:
         """Return the namespace. The argument validates the header, and documents it."""
         return str(request.state.namespace)
+
+
+def _weigh_body(request: Request) -> int:
+    """Return as how many requests a request counts; a body of unknown length may be a large one."""
+    if "transfer-encoding" in request.headers:
+        return SHARE
+    length = request.headers.get("content-length", "")
+    return 1 + (int(length) // BYTES if length.isdecimal() else 0)
 
 
 Selecting = Annotated[str, Depends(Access("select"))]

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -63,6 +64,31 @@ async def test_a_namespace_leaves_places_to_others() -> None:
     assert not third.done()
     await concurrency.enter("few")
     third.cancel()
+
+
+async def test_a_heavy_request_counts_as_several_of_its_namespace() -> None:
+    concurrency = limit_to(6, 4)
+    heavy = await concurrency.enter("a", 9)  # the first one is admitted with any weight
+    own = [asyncio.create_task(concurrency.enter("a", 2)) for _ in range(3)]
+    await concurrency.enter("b")
+    await let_others_run()
+    assert not any(task.done() for task in own)
+    heavy.free()
+    await let_others_run()
+    assert [task.done() for task in own] == [True, True, False]
+    own[2].cancel()
+
+
+async def test_a_heavy_request_that_leaves_the_line_lets_lighter_ones_pass() -> None:
+    concurrency = limit_to(4, 4)
+    await concurrency.enter("a", 3)
+    heavy = asyncio.create_task(concurrency.enter("a", 2))
+    light = asyncio.create_task(concurrency.enter("a"))
+    await let_others_run()
+    assert not light.done()
+    heavy.cancel()
+    await let_others_run()
+    assert light.done()
 
 
 async def test_a_request_that_waited_for_too_long_is_refused() -> None:
@@ -139,6 +165,32 @@ async def test_other_namespaces_are_answered_while_one_fills_its_share(
         done.set()
         statuses = {(await post).status_code for post in posts}
     assert statuses == {429}
+
+
+async def send_parts() -> AsyncIterator[bytes]:
+    yield b'{"context": [], "candidates": []}'
+
+
+@pytest.mark.parametrize("body", [b" " * (1 << 20), send_parts()], ids=["large", "unknown length"])
+async def test_a_namespace_has_one_large_body_in_progress(
+    client: httpx.AsyncClient, parts: Parts, body: bytes | AsyncIterator[bytes]
+) -> None:
+    done = asyncio.Event()
+
+    async def wait(*_: object) -> None:
+        await done.wait()
+        raise Overloaded("at last")
+
+    parts.__dict__["rank"] = wait
+    ranked = {"context": [{"speaker": "user", "text": "Hi"}], "candidates": ["Hello"]}
+    small = asyncio.create_task(client.post("/rank", json=ranked))
+    await asyncio.sleep(0.05)
+    json = {"content-type": "application/json"}
+    large = asyncio.create_task(client.post("/rank", content=body, headers=json))
+    await asyncio.sleep(0.05)
+    assert not large.done()  # it waits for the small one
+    done.set()
+    assert [(await small).status_code, (await large).status_code] == [429, 422]
 
 
 async def test_a_place_is_free_when_the_answer_begins(client: httpx.AsyncClient) -> None:

@@ -53,3 +53,9 @@ def audit(scope: Scope, status: int) -> None:
         **state.get("noted", {}),
     }
     _log.info("%(method)s %(route)s in %(namespace)s: %(status)d", fields, extra=fields)
+
+
+def audit_flood(key: str | None, namespace: str, requests: int) -> None:
+    """Log how many requests of a key were refused in a second without a line of their own."""
+    fields = {"key": key, "namespace": namespace, "requests": requests}
+    _log.info("a flood in %(namespace)s: %(requests)d requests refused", fields, extra=fields)

@@ -1,49 +1,103 @@
 """Slows down a flood of requests that the service refuses, or answers without a key.
 
 Such requests cost little, but a client may send them as fast as the answers come. Beyond a rate,
-they are no longer logged, and their answers wait. A client that waits for its answers then sends
-fewer requests, and the others keep the processor.
+their answers wait, and one line a second counts them instead of a line for each. A client that
+waits for its answers then sends fewer requests, and the others keep the processor.
 """
 
+import asyncio
 import logging
+from collections import Counter
 from time import monotonic
+from typing import NamedTuple
 
 from starlette.types import Scope
 
+from turnwise.service.api.access.audit import audit_flood
+from turnwise.service.api.access.keys import Caller
 from turnwise.service.errors import Forbidden, Overloaded, Unauthenticated
 
-RATE = 100
-"""Requests a second that are logged, and answered at once."""
-PAUSE_SECONDS = 0.2
-"""How long the answers beyond them wait."""
+
+class Pace(NamedTuple):
+    """A rate of requests, and what happens beyond it.
+
+    Attributes:
+        rate: Requests a second that are logged, and answered at once.
+        pause: Seconds that the answers beyond them wait.
+    """
+
+    rate: int
+    pause: float
+
+
+REFUSED = Pace(20, 1.0)
+"""The pace of the refused requests of a key. `Retry-After` asks for the same pause. Some of them
+are parsed before they are refused, at 2 to 3 ms each."""
+KEYLESS = Pace(100, 0.2)
+"""The pace of all requests without a known key together; probes are among them."""
 
 _REFUSALS = {Unauthenticated.status, Forbidden.status, Overloaded.status}
+_SECONDS = 1.0
+"""Seconds that one line counts."""
+_MOST_ADDRESSES = 10
+"""Addresses that have a line; another line counts the rest."""
 
 _log = logging.getLogger("turnwise.access")
 
 
 class Flood:
-    """Counts the requests of each second that were refused, or whose route takes no key."""
+    """Counts the requests that were refused, or have no known key."""
 
-    def __init__(self, rate: int = RATE) -> None:
-        self._rate = rate
-        self._second = 0
-        self._count = 0
+    def __init__(self, refused: Pace = REFUSED, keyless: Pace = KEYLESS) -> None:
+        self._refused = refused
+        self._keyless = keyless
+        self._due: dict[Caller | None, float] = {}
+        """When the next answer to a caller is due; None for all without a known key."""
+        self._of_keys = Counter[tuple[str | None, str]]()
+        """Requests without a line of their own, by the names of key and namespace."""
+        self._of_addresses = Counter[str]()
+        """Requests without a key and without a line of their own, by the client's address."""
 
-    def exceeds(self, scope: Scope, status: int) -> bool:
-        """Count a request whose answer begins; return whether it is beyond the rate.
+    def pause(self, scope: Scope, status: int) -> float:
+        """Count a request whose answer begins.
 
         Args:
-            scope: The request. Its state holds the caller if the route takes a key.
+            scope: The request. Its state holds the caller if the request has a known key.
             status: The status of the answer.
+
+        Returns:
+            The seconds that the answer must wait; then the request needs no line in the logs.
         """
-        if status not in _REFUSALS and "caller" in scope.get("state", ()):
-            return False
-        if (second := int(monotonic())) != self._second:
-            if self._count > self._rate:
-                unlogged = self._count - self._rate
-                _log.warning("%d requests of a flood were not logged in a second", unlogged)
-            self._second = second
-            self._count = 0
-        self._count += 1
-        return self._count > self._rate
+        state = scope.get("state", {})
+        caller: Caller | None = state.get("caller")
+        if caller and status not in _REFUSALS:
+            return 0.0
+        pace = self._refused if caller else self._keyless
+        now = monotonic()
+        due = max(self._due.get(caller, now), now)
+        if due < now + _SECONDS:
+            self._due[caller] = due + 1 / pace.rate
+            return 0.0
+        if not (self._of_keys or self._of_addresses):
+            asyncio.get_running_loop().call_later(_SECONDS, self._log_counts)
+        if caller:
+            self._of_keys[caller.key, state["namespace"]] += 1
+        else:
+            self._of_addresses[(scope.get("client") or ("unknown",))[0]] += 1
+        return pace.pause
+
+    def _log_counts(self) -> None:
+        for (key, namespace), requests in self._of_keys.items():
+            audit_flood(key, namespace, requests)
+        most = self._of_addresses.most_common(_MOST_ADDRESSES)
+        rest = self._of_addresses.total() - sum(requests for _, requests in most)
+        for address, requests in [*most, ("other addresses", rest)]:
+            if requests:
+                _log.warning(
+                    "a flood from %s: %d requests without a known key have no line each",
+                    address,
+                    requests,
+                    extra={"address": address, "requests": requests},
+                )
+        self._of_keys.clear()
+        self._of_addresses.clear()

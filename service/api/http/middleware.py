@@ -19,7 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnwise.service.api.access.audit import CLIENT_LEFT, audit
-from turnwise.service.api.http.flood import PAUSE_SECONDS, Flood
+from turnwise.service.api.http.flood import Flood
 from turnwise.service.api.http.problems import problem_response
 from turnwise.service.errors import (
     BodyTooLarge,
@@ -122,10 +122,11 @@ class Observation(_HttpMiddleware):
             nonlocal begin, status, floods
             if message["type"] == "http.response.start":
                 status = message["status"]
-                floods = self._flood.exceeds(scope, status)
-                if floods:
-                    await asyncio.sleep(PAUSE_SECONDS)
-                    begin += PAUSE_SECONDS  # no work of the service
+                pause = self._flood.pause(scope, status)
+                if pause:
+                    floods = True
+                    await asyncio.sleep(pause)
+                    begin += pause  # no work of the service
             await send(message)
 
         try:

@@ -5,7 +5,8 @@ user posts a run of one to three turns, the bot answers, and the user thinks for
 next turn of a run follows when the service has answered or rejected the turn before; the client
 sends a rejected turn again. The latency of a turn counts from when it was due, so that it includes
 the time in queues. Beyond saturation the service should reject the rest (429), answer as many turns
-as before, and be fast again soon.
+as before, and be fast again soon. Probes and `/metrics` are requested meanwhile, and their slowest
+answers are in the rows.
 
     python -m benchmarks.overload [--pools FILE_OR_NUMBER ...] [--seconds 15] [--out FILE]
 
@@ -17,7 +18,7 @@ import argparse
 import heapq
 import random
 import time
-from asyncio import IncompleteReadError, Task, create_task, gather, sleep
+from asyncio import IncompleteReadError, create_task, gather, sleep
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -39,6 +40,8 @@ CLOSED = 32
 CLOSED_TURNS = 20
 LONGEST_CHAT = 40
 LONGEST_GO = 3
+PROBES = ("/livez", "/readyz", "/metrics")
+PROBE_SECONDS = 0.5
 THINKS = 3.0
 """Mean seconds between an answer of the bot and the next turn of the user."""
 
@@ -69,10 +72,9 @@ class Outcome:
     """For each turn: the second when it was due, and the milliseconds until its answer."""
     refused: int = 0
     failed: int = 0
-    batch: float = 0.0
-    client_cores: float = 0.0
-    service_cores: float = 0.0
-    other_cores: float = 0.0
+    probes: dict[str, list[float]] = field(default_factory=lambda: {path: [] for path in PROBES})
+    """For each path of `PROBES`: the milliseconds of its answers."""
+    failed_probes: int = 0
 
     @property
     def arriving(self) -> float:
@@ -103,8 +105,8 @@ class Client:
         self._thinking: list[tuple[float, int, Chat]] = []
 
     async def run(self, outcome: Outcome) -> None:
-        goes = list[Task[None]]()
         begin = time.perf_counter()
+        goes = [create_task(self._probe(path, begin, outcome)) for path in PROBES]
         due = begin
         mean = (LONGEST_GO + 1) / 2 + 1
         while (
@@ -113,6 +115,17 @@ class Client:
             await sleep(max(due - time.perf_counter(), 0))
             goes.append(create_task(self._go(begin, due, outcome)))
         await gather(*goes)
+
+    async def _probe(self, path: str, begin: float, outcome: Outcome) -> None:
+        """Request a path twice a second, on a connection each, as Kubernetes and Prometheus do."""
+        while (asked := time.perf_counter()) < begin + outcome.seconds:
+            connection = await Connection.open(self._port)
+            status, _ = await connection.request("GET", path)
+            connection.writer.close()
+            outcome.probes[path].append((time.perf_counter() - asked) * 1e3)
+            if status != 200:
+                outcome.failed_probes += 1
+            await sleep(PROBE_SECONDS)
 
     async def _go(self, begin: float, due: float, outcome: Outcome) -> None:
         chat = self._chat(due)
@@ -190,9 +203,11 @@ async def overload(service: Served, name: str, options: argparse.Namespace, rows
             of_the_most=outcome.goodput / max(*(each.goodput for each in outcomes), 1e-9),
             refused=outcome.refused / outcome.seconds,
             failed=outcome.failed,
+            failed_probes=outcome.failed_probes,
             p50_ms=outcome.percentile(0.5),
             p95_ms=outcome.percentile(0.95),
             p99_ms=outcome.percentile(0.99),
+            **{f"slowest_{path[1:]}_ms": max(took) for path, took in outcome.probes.items()},
             texts_a_batch=float(texts / max(batches, 1)),
             client_cores=float(own / elapsed),
             service_cores=float(busy / elapsed),

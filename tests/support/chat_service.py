@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.support.waiting import PATIENCE
+
 TEXT = "Let me think about that."
 ANSWER = {
     "id": "c1",
@@ -67,7 +69,7 @@ def chat_service() -> Iterator[ChatService]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             service.bodies.append(body)
             service.keys.append(self.headers.get("authorization"))
-            assert service.released.wait(60)
+            assert service.released.wait(PATIENCE)
             streams = body.get("stream")
             self.send_response(service.status)
             self.send_header("content-type", "text/event-stream" if streams else "application/json")

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import httpx
 
+from tests.support.waiting import PATIENCE
+
 LOST: Literal["lost"] = "lost"
 """The service gets the request, and its answer is lost: the connection is reset."""
 
@@ -38,7 +40,7 @@ class Relay:
         self.seen.append(f"{request.method} {request.url.raw_path.decode()}")
         if isinstance(fault, httpx.Response):
             return fault
-        with httpx.Client(base_url=self.services[0], timeout=60) as client:
+        with httpx.Client(base_url=self.services[0], timeout=PATIENCE) as client:
             self.services.rotate(-1)
             passed = client.request(
                 request.method,

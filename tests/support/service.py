@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.support.messages import QUESTIONS, REPLIES, Said
+from tests.support.waiting import PATIENCE
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.service.api.http.protocol import BoundedProtocol
@@ -172,7 +173,7 @@ class Held:
 
         def held(tokens: Any) -> Any:
             self.has.set()
-            assert self._go.wait(60)
+            assert self._go.wait(PATIENCE)
             return forward(tokens)
 
         monkeypatch.setattr(live.encoder, "forward", held)
@@ -234,12 +235,13 @@ def serve(
     while not server.started:
         assert thread.is_alive(), "the service did not start"
         time.sleep(0.005)
-    http = httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=60)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    http = httpx.Client(base_url=url, timeout=PATIENCE)
 
     def stop() -> None:
         http.close()
         server.should_exit = True
-        thread.join(60)
+        thread.join(PATIENCE)
         assert not thread.is_alive(), f"the service did not stop: {_unfinished()}"
 
     return Live(http, api.state.services, app, stop)

@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-PATIENCE = 60.0
-"""Seconds."""
+PATIENCE = 180.0
+"""Seconds after which a test gives up. No test waits for them to pass."""
 
 
-def eventually(holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
+def eventually(holds: Callable[[], bool]) -> None:
     """Wait until something holds, seen by a thread of its own."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end, "it did not come to hold"
         time.sleep(0.01)

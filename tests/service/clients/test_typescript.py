@@ -21,7 +21,7 @@ def test_its_tests_pass(live: Live) -> None:
         env=os.environ | {"TURNWISE_URL": live.url, "NODE_NO_WARNINGS": "1"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

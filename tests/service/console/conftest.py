@@ -13,7 +13,7 @@ from tests.support.service import Live
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 
-SLOW_MS = 30_000
+SLOW_MS = 120_000
 VIEWS = ["replies", "goals", "plan", "pools", "latency"]
 PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 844},

@@ -200,7 +200,7 @@ def visited(
     folder = shutil.copytree(encoded_replies, tmp_path_factory.mktemp("visited") / "data")
     with launching(model=str(shipped), data_dir=folder, default_pool=EXAMPLE_REPLIES) as start:
         live = start()
-        eventually(lambda: live.ready, seconds=120)
+        eventually(lambda: live.ready)
         yield live
 
 

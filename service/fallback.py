@@ -61,11 +61,11 @@ class FallbackService:
             FallbackUnavailable: No usable answer came in time.
         """
         body = await self._prepare(request)
-        with _failures():
+        with _translate_failures():
             async with asyncio.timeout(self._timeout):
                 response = await self._http.post(self._url, json=body)
-            _check(response)
-            answer = _parse(response.content)
+            _check_status(response)
+            answer = _parse_event(response.content)
             if not answer["choices"]:
                 raise ValueError("no choice")
             return answer
@@ -76,24 +76,24 @@ class FallbackService:
         Raises:
             FallbackUnavailable: No usable event came in time. Later ones may raise it as well.
         """
-        events = self._events(await self._prepare(request))
-        with _failures():
+        events = self._read_events(await self._prepare(request))
+        with _translate_failures():
             async with asyncio.timeout(self._timeout):
                 first = await anext(events, None)
         if first is None:
             raise FallbackUnavailable("the fallback service sent no event")
-        return _go_on(first, events)
+        return _continue(first, events)
 
-    async def _events(self, body: JsonObject) -> AsyncGenerator[JsonObject, None]:
-        with _failures():
+    async def _read_events(self, body: JsonObject) -> AsyncGenerator[JsonObject, None]:
+        with _translate_failures():
             async with self._http.stream("POST", self._url, json=body) as response:
-                _check(response)
+                _check_status(response)
                 async for line in response.aiter_lines():
                     data = line.removeprefix(_DATA).strip()
                     if line.startswith(_DATA) and data == _END:
                         return
                     if line.startswith(_DATA):
-                        yield _parse(data)
+                        yield _parse_event(data)
 
     async def _prepare(self, request: JsonObject) -> JsonObject:
         """Return the body of a call."""
@@ -108,7 +108,7 @@ class FallbackService:
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _translate_failures() -> Iterator[None]:
     """Turn every failure of a call into FallbackUnavailable."""
     try:
         yield
@@ -123,12 +123,12 @@ def _failures() -> Iterator[None]:
         ) from None
 
 
-def _check(response: httpx.Response) -> None:
+def _check_status(response: httpx.Response) -> None:
     if response.status_code != httpx.codes.OK:
         raise FallbackUnavailable(f"the fallback service answered {response.status_code}")
 
 
-def _parse(data: str | bytes) -> JsonObject:
+def _parse_event(data: str | bytes) -> JsonObject:
     """Return an answer or an event.
 
     Raises:
@@ -140,7 +140,7 @@ def _parse(data: str | bytes) -> JsonObject:
     return value
 
 
-async def _go_on(
+async def _continue(
     first: JsonObject, events: AsyncGenerator[JsonObject, None]
 ) -> AsyncGenerator[JsonObject, None]:
     async with aclosing(events):

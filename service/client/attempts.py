@@ -58,11 +58,13 @@ class Attempts:
         self._failed += 1
         self.again |= not error.undone
         harmless = self._repeatable or error.undone
-        if not (error.temporary and harmless) or monotonic() + pause >= self._last_moment(error):
+        if not (error.temporary and harmless) or monotonic() + pause >= self._find_last_moment(
+            error
+        ):
             raise error
         return pause
 
-    def _last_moment(self, error: ClientError) -> float:
+    def _find_last_moment(self, error: ClientError) -> float:
         """Return the time at which no attempt may begin any more after an error."""
         if not error.refused:
             self._refused_since = None

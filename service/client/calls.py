@@ -74,7 +74,7 @@ class Call(Generic[T]):
                 raise
             body = b""
         try:
-            value: T = _adapter(cast(Hashable, self.answer)).validate_json(
+            value: T = _make_adapter(cast(Hashable, self.answer)).validate_json(
                 body or b"null", extra="ignore"
             )
         except ValidationError:
@@ -92,7 +92,7 @@ def check(response: httpx.Response) -> None:
     if response.is_success:
         return
     unexpected = UnexpectedAnswerError(str(response.url), response.status_code)
-    unexpected.retry_after = retry_after = _retry_after(response)
+    unexpected.retry_after = retry_after = _read_retry_after(response)
     if not response.headers.get("content-type", "").startswith(PROBLEM_JSON):
         raise unexpected
     try:
@@ -102,7 +102,7 @@ def check(response: httpx.Response) -> None:
     raise ProblemError.of(problem, retry_after)
 
 
-def _retry_after(response: httpx.Response) -> float | None:
+def _read_retry_after(response: httpx.Response) -> float | None:
     """Return the seconds until `Retry-After`, which may be a number or a date."""
     value = response.headers.get("retry-after", "")
     if value.isdecimal():
@@ -114,7 +114,7 @@ def _retry_after(response: httpx.Response) -> float | None:
 
 
 @cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+def _make_adapter(kind: Hashable) -> TypeAdapter[Any]:
     return TypeAdapter(cast(Any, kind))
 
 

@@ -122,7 +122,7 @@ class Upload:
         """Yield the body, lines of JSON, in chunks of about 64 KB."""
         chunk = bytearray()
         for given in self._candidates:
-            chunk += json.dumps(_fields_of(given)).encode() + b"\n"
+            chunk += json.dumps(_list_fields(given)).encode() + b"\n"
             if len(chunk) >= _CHUNK:
                 yield bytes(chunk)
                 chunk.clear()
@@ -163,7 +163,7 @@ class Upload:
         return _locate_in_file(error, self._file) if self._file else error
 
 
-def _fields_of(given: UploadedCandidate | Mapping[str, Any] | str) -> Mapping[str, Any]:
+def _list_fields(given: UploadedCandidate | Mapping[str, Any] | str) -> Mapping[str, Any]:
     if isinstance(given, UploadedCandidate):
         return given.model_dump(exclude_defaults=True)
     return {"text": given} if isinstance(given, str) else given

@@ -82,9 +82,9 @@ def _split_at_gaps(lines: Sequence[SessionLine]) -> Iterator[list[JournalTurn]]:
                 if turns and (line.turn == 1 or line.turn > turns[-1].line.turn + 1):
                     yield turns
                     turns = []
-                turns = [*_turns_before(line, turns), JournalTurn(line)]
+                turns = [*_keep_turns_before(line, turns), JournalTurn(line)]
             case UndoLine():
-                turns = _turns_before(line, turns)
+                turns = _keep_turns_before(line, turns)
             case FeedbackLine():
                 for turn in turns:
                     if turn.line.turn == line.turn:
@@ -93,7 +93,7 @@ def _split_at_gaps(lines: Sequence[SessionLine]) -> Iterator[list[JournalTurn]]:
         yield turns
 
 
-def _turns_before(line: TurnLine | UndoLine, turns: list[JournalTurn]) -> list[JournalTurn]:
+def _keep_turns_before(line: TurnLine | UndoLine, turns: list[JournalTurn]) -> list[JournalTurn]:
     return [turn for turn in turns if turn.line.turn < line.turn]
 
 
@@ -107,7 +107,7 @@ def _list_utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
         line = turn.line
         yield {"speaker": line.speaker, "text": line.text, **fields}
-        fields, reply = _training_fields(turn, after)
+        fields, reply = _describe_reply(turn, after)
         if after and after.line.speaker == responder:
             continue
         if reply:
@@ -128,7 +128,7 @@ def find_choice(turn: JournalTurn, after: JournalTurn | None) -> str | None:
     return choices[-1].candidate if choices else None
 
 
-def _training_fields(
+def _describe_reply(
     turn: JournalTurn, after: JournalTurn | None
 ) -> tuple[dict[str, Any], str | None]:
     """Return the fields of the reply to a turn, and the reply if one was chosen."""

@@ -42,7 +42,7 @@ def propose_examples(
     for conversation in read_conversations(folders):
         if conversation.namespace != namespace:
             continue
-        for choice in _choices(conversation.turns, pool):
+        for choice in _find_choices(conversation.turns, pool):
             folded = fold_text(choice.said)
             times[folded][choice.candidate] += 1
             said[folded] = choice.said
@@ -62,7 +62,7 @@ def propose_examples(
         }
 
 
-def _choices(turns: Sequence[JournalTurn], pool: str) -> Iterator[Choice]:
+def _find_choices(turns: Sequence[JournalTurn], pool: str) -> Iterator[Choice]:
     before: list[Utterance] = []
     for turn, after in zip(turns, [*turns[1:], None], strict=True):
         line = turn.line

@@ -47,11 +47,11 @@ def span(name: str, *, calls: str = "") -> AbstractContextManager[Span]:
     """
     if not trace.get_current_span().is_recording():
         return nullcontext(trace.INVALID_SPAN)
-    return _current_span(name, calls)
+    return _open_span(name, calls)
 
 
 @contextmanager
-def _current_span(name: str, calls: str) -> Iterator[Span]:
+def _open_span(name: str, calls: str) -> Iterator[Span]:
     kind = SpanKind.CLIENT if calls else SpanKind.INTERNAL
     with tracer.start_as_current_span(
         f"{calls} {name}" if calls else name,
@@ -62,7 +62,7 @@ def _current_span(name: str, calls: str) -> Iterator[Span]:
         try:
             yield current
         except Exception as error:
-            _fail(current, error)
+            _mark_failed(current, error)
             raise
 
 
@@ -99,7 +99,7 @@ def shared_span(
             yield
     except Exception as error:
         for share in shares:
-            _fail(share, error)
+            _mark_failed(share, error)
         raise
     finally:
         for share in shares:
@@ -146,7 +146,7 @@ def trace_headers() -> dict[str, str]:
     return headers
 
 
-def _fail(failed: Span, error: Exception) -> None:
+def _mark_failed(failed: Span, error: Exception) -> None:
     """Mark a span as failed with the error's type; its message may quote utterances."""
     failed.set_attribute("error.type", type(error).__qualname__)
     failed.set_status(StatusCode.ERROR)

@@ -143,7 +143,7 @@ class Contexts:
             given = request.context or []
             responder = choose_responder(RESPONDER, [turn.speaker for turn in given])
             turns = [Turn(name_speaker(each.speaker, responder), each.text, 0.0) for each in given]
-            return Context(join_turns(turns), responder, self._none, self._none, turns)
+            return Context(join_turns(turns), responder, self._no_vectors, self._no_vectors, turns)
         key = SessionKey(namespace, request.session_id)
         session = await self._sessions.find(key, encoded=True)
         return Context(
@@ -164,15 +164,17 @@ class Contexts:
         relations swapped; a model with heads does not.
         """
         utterances = context.utterances
-        kept_first, kept = self._kept(context, target_speaker)
+        kept_first, kept = self._find_kept(context, target_speaker)
         new_first, new = await self._encode(
             utterances[len(kept_first) :], utterances[len(kept) :], target_speaker
         )
         first = np.concatenate([kept_first, new_first])
         encoded = np.concatenate([kept, new])
         if self.has_heads and len(utterances) > HEADS_AT_ONCE:
-            return await asyncio.to_thread(self._pair, utterances, first, encoded, target_speaker)
-        return self._pair(utterances, first, encoded, target_speaker)
+            return await asyncio.to_thread(
+                self._compute_pairs, utterances, first, encoded, target_speaker
+            )
+        return self._compute_pairs(utterances, first, encoded, target_speaker)
 
     async def encode_pairs(self, context: Context) -> EncodedContext:
         """Return a context with its pairs relative to its responder, without rows."""
@@ -186,7 +188,7 @@ class Contexts:
         second = await self._encoder.encode(inputs, timeout=self._timeout)
         utterances = [Utterance(USER, text)]
         said = self._encoder.as_examples(second)[0]
-        return EncodedContext(utterances, RESPONDER, None, self._none, second, said)
+        return EncodedContext(utterances, RESPONDER, None, self._no_vectors, second, said)
 
     def _newest_said(
         self, utterances: Sequence[Utterance], responder: str, encoded: Float32
@@ -210,13 +212,13 @@ class Contexts:
         self, utterances: Sequence[Utterance], responder: str = RESPONDER
     ) -> EncodedContext:
         """Return a context of texts alone, which is all that a pairwise pool needs."""
-        return EncodedContext(utterances, responder, None, self._none, self._none)
+        return EncodedContext(utterances, responder, None, self._no_vectors, self._no_vectors)
 
     async def encode_first(self, context: Context, target_speaker: str) -> Float32:
         """Return [B1] as `encode` does, without encoding [B2]."""
         if not self._encoder.kind.encodes_first:
             return (await self.encode(context, target_speaker))[0]
-        kept, _ = self._kept(context, target_speaker)
+        kept, _ = self._find_kept(context, target_speaker)
         new, _ = await self._encode(context.utterances[len(kept) :], (), target_speaker)
         return np.concatenate([kept, new])
 
@@ -224,11 +226,11 @@ class Contexts:
         """Return [B2] of the last `count` utterances, as `encode` does, and encode no others."""
         start = max(0, len(context.utterances) - count)
         newest = context.utterances[start:]
-        _, kept = self._kept(context, target_speaker)
+        _, kept = self._find_kept(context, target_speaker)
         kept_newest = kept[start:]
         _, new = await self._encode((), newest[len(kept_newest) :], target_speaker)
         encoded = np.concatenate([kept_newest, new])
-        return self._in_role(Role.SECOND, newest, encoded, target_speaker)
+        return self._compute_role(Role.SECOND, newest, encoded, target_speaker)
 
     async def encode_update(self, update: Update) -> NewVectors:
         """Encode the texts of an update and compute the rows after it.
@@ -262,13 +264,13 @@ class Contexts:
         """
         utterances = update.utterances
         responder = update.responder
-        first = self._none
-        second = self._none
+        first = self._no_vectors
+        second = self._no_vectors
         if pairs:
             kept = update.first(new.first)
             encoded = update.encoded(new.encoded)
             first, second = await asyncio.to_thread(
-                self._pair, utterances, kept, encoded, responder
+                self._compute_pairs, utterances, kept, encoded, responder
             )
         said = self._newest_said(utterances, responder, new.encoded)
         return EncodedContext(utterances, responder, new.rows, first, second, said)
@@ -312,26 +314,26 @@ class Contexts:
         else:
             inputs += context_inputs(as_second, Role.SECOND, target_speaker)
         if not inputs:
-            return self._none, self._none
+            return self._no_vectors, self._no_vectors
         priority = Priority.TURN if len(inputs) <= _TEXTS_OF_A_TURN else Priority.LIST
         encoded = await self._encoder.encode(inputs, priority, self._timeout)
         vectors = encoded.astype(np.float16).astype(np.float32)
         return vectors[: len(as_first)], vectors[len(as_first) :]
 
-    def _kept(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
+    def _find_kept(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
         if target_speaker == context.responder or self.has_heads:
             return context.first, context.encoded
-        return self._none, self._none
+        return self._no_vectors, self._no_vectors
 
-    def _pair(
+    def _compute_pairs(
         self, utterances: Sequence[Utterance], first: Float32, encoded: Float32, target_speaker: str
     ) -> tuple[Float32, Float32]:
         """Return [B1] and [B2] of utterances from the vectors that a session keeps."""
         if self.has_heads:
-            first = self._in_role(Role.FIRST, utterances, encoded, target_speaker)
-        return first, self._in_role(Role.SECOND, utterances, encoded, target_speaker)
+            first = self._compute_role(Role.FIRST, utterances, encoded, target_speaker)
+        return first, self._compute_role(Role.SECOND, utterances, encoded, target_speaker)
 
-    def _in_role(
+    def _compute_role(
         self, role: Role, utterances: Sequence[Utterance], encoded: Float32, target_speaker: str
     ) -> Float32:
         return self._encoder.in_roles(encoded, context_inputs(utterances, role, target_speaker))
@@ -344,17 +346,17 @@ class Contexts:
             paired = self._encoder.kind.paired
             before = KeptRows.none(self._encoder.dimension, paired=paired)
         start = before.count
-        second = self._in_role(
+        second = self._compute_role(
             Role.SECOND, utterances[start:], update.encoded(encoded, start), update.responder
         )
         whole_first = update.first(first)
         if self.has_heads:
             earlier = update.encoded(encoded)[: len(utterances) - 1]
-            whole_first = self._in_role(Role.FIRST, utterances[:-1], earlier, update.responder)
+            whole_first = self._compute_role(Role.FIRST, utterances[:-1], earlier, update.responder)
         return NewVectors(first, encoded, before.then(rows(whole_first, second, start)))
 
     @property
-    def _none(self) -> Float32:
+    def _no_vectors(self) -> Float32:
         return np.empty((0, self._encoder.dimension), np.float32)
 
 

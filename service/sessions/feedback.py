@@ -71,7 +71,7 @@ class FeedbackStore:
                 outcome.result = "conflict"
         match reply:
             case ["new" | "kept" as what, kept, version, pool, model]:
-                feedback = _feedback(turn, request.event, request.candidate, kept)
+                feedback = _make_feedback(turn, request.event, request.candidate, kept)
                 if feedback.text != request.text:
                     raise Conflict(f"turn {turn} has this event with another text")
                 return Kept(feedback, what == "new", int(version), pool, model)
@@ -97,14 +97,14 @@ class FeedbackStore:
         with redis_errors(self._metrics, "session_read"):
             found: dict[bytes, bytes] = await self._redis.hgetall(*session.keys(FEEDBACK))  # type: ignore[assignment]
         events = [
-            _feedback(int(turn), event, candidate, kept.decode())
+            _make_feedback(int(turn), event, candidate, kept.decode())
             for field, kept in found.items()
             for turn, event, candidate in [field.decode().split(" ", 2)]
         ]
         return sorted(events, key=lambda each: (each.turn, each.rank, each.event))
 
 
-def _feedback(turn: int, event: str, candidate: str, kept: str) -> Feedback:
+def _make_feedback(turn: int, event: str, candidate: str, kept: str) -> Feedback:
     rank, _, text = kept.partition(" ")
     return Feedback.model_construct(
         turn=turn, candidate=candidate, event=event, text=text or None, rank=int(rank)

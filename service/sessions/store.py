@@ -277,7 +277,7 @@ class SessionStore:
         if found.lost:
             self._metrics.redis_losses.labels("session").inc()
             _log.warning("Redis lost a part of a session")
-        return self._session(found), answered
+        return self._make_session(found), answered
 
     async def find(self, session: SessionKey, *, encoded: bool = False) -> Session:
         """Read a session that must exist; arguments as in `read`.
@@ -420,7 +420,7 @@ class SessionStore:
                 "limit: delete some, or wait until some expire"
             )
 
-    def _session(self, found: _Read) -> Session | None:
+    def _make_session(self, found: _Read) -> Session | None:
         version, epoch, responder, _, fingerprint, where, *_, slots, choice = found.session
         if version is None:
             return None
@@ -434,8 +434,8 @@ class SessionStore:
             prefix=kept.prefix.decode(),
             fingerprint=self._fingerprint if kept.complete else fingerprint.decode(),
             turns=tuple(Turn(*post) for post in from_json(b"[" + b",".join(kept.posts) + b"]")),
-            first=self._vectors(kept.first),
-            encoded=self._vectors(kept.encoded),
+            first=self._unpack_vectors(kept.first),
+            encoded=self._unpack_vectors(kept.encoded),
             rows=self._unpack_rows(kept.rows, kept.complete),
             complete=kept.complete,
             lost=found.lost,
@@ -451,7 +451,7 @@ class SessionStore:
         read = np.frombuffer(rows, np.float32).reshape(-1, self._dimension)
         return KeptRows(count, read[0], read[1:], paired=self._paired)
 
-    def _vectors(self, blobs: Sequence[bytes]) -> Float32:
+    def _unpack_vectors(self, blobs: Sequence[bytes]) -> Float32:
         stored = np.frombuffer(b"".join(blobs), np.float16)
         return stored.reshape(-1, self._dimension).astype(np.float32)
 

@@ -67,7 +67,7 @@ class Judged:
         if candidates.hits is None:
             return ranked
         hit = candidates.hits[index]
-        text = self._fill(index)
+        text = self._fill_slots(index)
         of_pool = {
             "text": text,
             "template": hit.candidate.text if text != hit.candidate.text else None,
@@ -91,13 +91,13 @@ class Judged:
         return Rejected.model_construct(
             index=index,
             id=self.candidates.ids[index],
-            text=self._fill(index),
+            text=self._fill_slots(index),
             reason=f"reachability {reachability:.3f} of avoid.{avoided} is not below {threshold:g}",
             avoid=avoided,
             reachability=reachability,
         )
 
-    def _fill(self, index: int) -> str:
+    def _fill_slots(self, index: int) -> str:
         """Return the text of a candidate; those of a pool have slots."""
         text = self.candidates.texts[index]
         return text if self.candidates.hits is None else fill_slots(text, self.slots)

@@ -51,7 +51,7 @@ class Planning:
         """
         timings = Timings(self._metrics, "encode", "state", "plan")
         with self._planner.admit():
-            orders = await self._order(namespace, request, timings)
+            orders = await self._order_goals(namespace, request, timings)
         names = request.names
         planned = [
             PlannedOrder(order=[names[goal] for goal in order.order], score=order.score)
@@ -66,7 +66,7 @@ class Planning:
             timings_ms=timings.milliseconds(),
         )
 
-    async def _order(
+    async def _order_goals(
         self, namespace: str, request: PlanRequest, timings: Timings
     ) -> Sequence[Order]:
         with timings.stage("state"):
@@ -77,16 +77,16 @@ class Planning:
         texts = [goal.text for goal in request.goals]
         speakers = [context.name_speaker(goal.speaker) for goal in request.goals]
         with timings.stage("encode"):
-            after, before = await self._encode(texts, speakers, request.method)
+            after, before = await self._encode_goals(texts, speakers, request.method)
             pull = None
             if reads_context:
                 published = request.method in {"iec_cu", "gc"}
-                pull = await self._pull(context, speakers, after, published=published)
+                pull = await self._compute_pull(context, speakers, after, published=published)
         with timings.stage("plan", metric="plan"):
-            order = partial(_orders, before, after, pull, request.top)
+            order = partial(_find_orders, before, after, pull, request.top)
             return await asyncio.get_running_loop().run_in_executor(self._planner, order)
 
-    async def _encode(
+    async def _encode_goals(
         self, texts: Sequence[str], speakers: Sequence[str], method: Method
     ) -> tuple[Float32, Float32 | None]:
         """Return a_y of the goals (n, d), and b_x (n, n, d) where the method reads it.
@@ -110,7 +110,7 @@ class Planning:
         before = vectors[n:]
         return after, before[[row[link] for link in links]].reshape(n, n, -1)
 
-    async def _pull(
+    async def _compute_pull(
         self, context: Context, speakers: Sequence[str], after: Float32, *, published: bool
     ) -> Float32:
         """Return the pull P(g) (n,), ours or CCL's, with the context relative to g's speaker."""
@@ -124,7 +124,7 @@ class Planning:
         return np.array(pulls, np.float32)
 
 
-def _orders(
+def _find_orders(
     before: Float32 | None, after: Float32, pull: Float32 | None, top: int
 ) -> Sequence[Order]:
     """Return the best orders: by curving alone without `before`, by the chain without `pull`."""

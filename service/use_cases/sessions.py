@@ -95,7 +95,7 @@ class Sessions:
         base, _ = await self._store.read(session)
         settings = _Settings.after(request, base)
         if base and settings.are_those_of(base):
-            return _transcript(session.id, base, await self._feedback.read(session))
+            return _make_transcript(session.id, base, await self._feedback.read(session))
         if base and base.turns and base.responder != settings.responder:
             raise SessionStarted(
                 f"session '{session.id}' has turns, so its responder stays '{base.responder}'"
@@ -113,7 +113,7 @@ class Sessions:
         """
         key = SessionKey(namespace, session_id)
         session = await self._store.find(key)
-        return _transcript(session_id, session, await self._feedback.read(key))
+        return _make_transcript(session_id, session, await self._feedback.read(key))
 
     async def add_feedback(
         self, namespace: str, session_id: str, turn: int, request: FeedbackRequest
@@ -184,7 +184,7 @@ class Sessions:
                 turn=len(base.turns),
             )
             self._journal.write(undo)
-        removed = _transcript_turn(len(base.turns), base.turns[-1])
+        removed = _make_transcript_turn(len(base.turns), base.turns[-1])
         return Undone(session_id=session.id, turn=len(update.turns), removed=removed)
 
     async def delete(self, namespace: str, session_id: str) -> None:
@@ -272,7 +272,7 @@ class Sessions:
             pool=PoolVersion(name=view.name, version=view.version),
             ids=ids,
             turns=last_turns(base.turns),
-            scores=await asyncio.to_thread(_matrix, context, vectors, aggregation),
+            scores=await asyncio.to_thread(_compute_matrix, context, vectors, aggregation),
         )
 
     async def _commit(
@@ -326,7 +326,7 @@ class _Settings(NamedTuple):
         return has_same and Filter.of(base.where) == Filter.of(self.where)
 
 
-def _matrix(
+def _compute_matrix(
     context: EncodedContext, vectors: Float32, aggregation: Aggregation
 ) -> list[list[float]]:
     if not context.texts:
@@ -335,19 +335,21 @@ def _matrix(
     return scores
 
 
-def _transcript(session_id: str, session: Session, feedback: list[Feedback]) -> Transcript:
+def _make_transcript(session_id: str, session: Session, feedback: list[Feedback]) -> Transcript:
     return Transcript(
         session_id=session_id,
         responder=session.responder,
         where=session.where,
         slots=dict(session.slots),
         turns=len(session.turns),
-        transcript=[_transcript_turn(number, turn) for number, turn in enumerate(session.turns, 1)],
+        transcript=[
+            _make_transcript_turn(number, turn) for number, turn in enumerate(session.turns, 1)
+        ],
         feedback=feedback,
         model=session.fingerprint,
         expires_at=session.expires_at,
     )
 
 
-def _transcript_turn(number: int, turn: Turn) -> TranscriptTurn:
+def _make_transcript_turn(number: int, turn: Turn) -> TranscriptTurn:
     return TranscriptTurn(turn=number, **turn._asdict())

@@ -36,7 +36,7 @@ USER = "user"
 """The speaker of a text that comes without one: anybody but the responder."""
 
 
-def _number(value: object) -> object:
+def _check_number(value: object) -> object:
     """Reject a boolean or a string, which pydantic would convert to a number."""
     if isinstance(value, bool | str):
         raise ValueError("Input should be a number")  # noqa: TRY004 - pydantic catches ValueError
@@ -50,7 +50,7 @@ def _check_bytes(session_id: str) -> str:
     return session_id
 
 
-def _path_segment(excluded: str) -> str:
+def _segment_pattern(excluded: str) -> str:
     """Return the pattern of texts without some characters that are a segment of a URL's path.
 
     `.` and `..` are not such segments: clients and proxies resolve them, even if they are escaped.
@@ -72,7 +72,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,
 SessionId = Annotated[
     str,
     StringConstraints(
-        min_length=1, max_length=MAX_SESSION_ID_BYTES, pattern=_path_segment(_UNPRINTABLE)
+        min_length=1, max_length=MAX_SESSION_ID_BYTES, pattern=_segment_pattern(_UNPRINTABLE)
     ),
     AfterValidator(_check_bytes),
 ]
@@ -87,7 +87,7 @@ SessionPrefix = Annotated[
 ]
 """The beginning of ids of sessions."""
 CandidateId = Annotated[
-    str, StringConstraints(min_length=1, max_length=128, pattern=_path_segment(_CONTROLS))
+    str, StringConstraints(min_length=1, max_length=128, pattern=_segment_pattern(_CONTROLS))
 ]
 """One line of text."""
 GroupName = CandidateId
@@ -129,13 +129,17 @@ LongText = Annotated[
 Text = Annotated[LongText, Field(max_length=MAX_TEXT_CHARS)]
 Message = Annotated[LongText, Field(max_length=MAX_MESSAGE_CHARS)]
 """What somebody says in a turn."""
-Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_number)]
-Weight = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False), BeforeValidator(_number)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_number)]
-Slope = Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False), BeforeValidator(_number)]
-Offset = Annotated[float, Field(ge=-1e3, le=1e3, allow_inf_nan=False), BeforeValidator(_number)]
-Count = Annotated[int, Field(ge=1), BeforeValidator(_number)]
-TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K), BeforeValidator(_number)]
+Finite = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_check_number)]
+Weight = Annotated[
+    float, Field(ge=-1e6, le=1e6, allow_inf_nan=False), BeforeValidator(_check_number)
+]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_check_number)]
+Slope = Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False), BeforeValidator(_check_number)]
+Offset = Annotated[
+    float, Field(ge=-1e3, le=1e3, allow_inf_nan=False), BeforeValidator(_check_number)
+]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_check_number)]
+TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K), BeforeValidator(_check_number)]
 AggregationName = Literal["mean", "last_rows", "max_sim"]
 RerankerName = Literal["ioi", "cross_encoder"]
 Rerank = Literal["auto", "ioi", "cross_encoder"]

@@ -32,7 +32,7 @@ _CONTEXT_IF_NEEDED: dict[str, JsonValue] = {
 }
 
 
-def _names(goals: list[PlanGoal]) -> list[str]:
+def _name_goals(goals: list[PlanGoal]) -> list[str]:
     return [goal.id or str(index) for index, goal in enumerate(goals)]
 
 
@@ -55,14 +55,14 @@ class PlanRequest(OptionalContext):
     @field_validator("goals")
     @classmethod
     def _check_distinct(cls, goals: list[PlanGoal]) -> list[PlanGoal]:
-        if len(set(_names(goals))) < len(goals):
+        if len(set(_name_goals(goals))) < len(goals):
             raise ValueError("two goals have the same id")
         return goals
 
     @property
     def names(self) -> list[str]:
         """The id of each goal."""
-        return _names(self.goals)
+        return _name_goals(self.goals)
 
 
 class PlannedOrder(Value):

@@ -45,7 +45,7 @@ _MOST_LEVELS = 100
 def _check_depth(metadata: dict[str, Any]) -> dict[str, Any]:
     level: list[object] = [metadata]
     for _ in range(_MOST_LEVELS):
-        level = [inner for outer in level for inner in _values_of(outer)]
+        level = [inner for outer in level for inner in _list_values(outer)]
         if not level:
             return metadata
     if any(isinstance(value, dict | list) for value in level):
@@ -53,7 +53,7 @@ def _check_depth(metadata: dict[str, Any]) -> dict[str, Any]:
     return metadata
 
 
-def _values_of(value: object) -> Iterable[object]:
+def _list_values(value: object) -> Iterable[object]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()

@@ -117,7 +117,7 @@ def failures(*errors: type[ServiceError], body: bool = False, keyed: bool = True
     by_status: dict[int, list[type[ServiceError]]] = {}
     for error in sorted(distinct, key=lambda each: (each.status, each.slug)):
         by_status.setdefault(error.status, []).append(error)
-    return {status: _response(group) for status, group in by_status.items()}
+    return {status: _describe_response(group) for status, group in by_status.items()}
 
 
 def add_docs(app: FastAPI) -> None:
@@ -151,8 +151,8 @@ def add_docs(app: FastAPI) -> None:
     app.include_router(router)
 
 
-def _response(errors: Iterable[type[ServiceError]]) -> dict[str, Any]:
-    examples = {error.slug: {"value": _example(error)} for error in errors}
+def _describe_response(errors: Iterable[type[ServiceError]]) -> dict[str, Any]:
+    examples = {error.slug: {"value": _make_example(error)} for error in errors}
     return {
         "description": "; ".join(dict.fromkeys(error.title for error in errors)),
         "content": {
@@ -161,7 +161,7 @@ def _response(errors: Iterable[type[ServiceError]]) -> dict[str, Any]:
     }
 
 
-def _example(error: type[ServiceError]) -> dict[str, Any]:
+def _make_example(error: type[ServiceError]) -> dict[str, Any]:
     return {
         "type": PROBLEM_PREFIX + error.slug,
         "title": error.title,

@@ -52,11 +52,11 @@ def problem(error: ServiceError, path: str = "") -> Problem:
         detail=error.detail,
         errors=error.errors[:_MOST_ERRORS],
         request_id=request_id.get("") or None,
-        error=_chat_error(error) if path in CHAT_PATHS else None,
+        error=_make_chat_error(error) if path in CHAT_PATHS else None,
     )
 
 
-def _chat_error(error: ServiceError) -> ChatError:
+def _make_chat_error(error: ServiceError) -> ChatError:
     return ChatError(
         message=error.detail,
         type="server_error" if error.status >= ServiceError.status else "invalid_request_error",
@@ -110,7 +110,7 @@ def add_problem_handlers(app: FastAPI) -> None:
         methods = _find_methods(app, route.path_format) if route else []
         if "Allow" in headers and methods:  # FastAPI lists the methods of one route only
             headers["Allow"] = ", ".join(methods)
-        found = _service_error(request, error)
+        found = _translate_error(request, error)
         return problem_response(found, headers, path=request.scope["path"])
 
 
@@ -140,7 +140,7 @@ def join_errors(
         body: The validated value: the body or a part of it.
         place: Path of `body`. Without it, each `loc` begins with its place in the request.
     """
-    found = [FieldError(_path(error, body, place), message_of(error)) for error in errors]
+    found = [FieldError(_find_path(error, body, place), message_of(error)) for error in errors]
     inner = {field.loc[:end] for field in found for end in range(len(field.loc))}
     # Each branch of a union reports errors. Drop those about a value if others are about its parts,
     # and those about its type if another branch takes the type.
@@ -158,7 +158,7 @@ def join_errors(
     return InvalidRequest(kept, more)
 
 
-def _path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
+def _find_path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
     """Return the path of an error without the names of union branches, which the body lacks."""
     loc: Loc = error["loc"]
     if place is None:
@@ -179,7 +179,7 @@ def _path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:
     return tuple(path)
 
 
-def _service_error(request: Request, error: HTTPException) -> ServiceError:
+def _translate_error(request: Request, error: HTTPException) -> ServiceError:
     """Return our error for an exception of the framework."""
     if isinstance(error.__cause__, ServiceError):  # raised while the framework read the body
         return locate_error(error.__cause__, "body")

@@ -120,20 +120,20 @@ async def progress_lines(
     request.state.outcome = CLIENT_LEFT
     lines: asyncio.Queue[bytes | None] = asyncio.Queue()
     task = asyncio.ensure_future(
-        work(lambda encoded, total: lines.put_nowait(_line(UploadStep(encoded, total))))
+        work(lambda encoded, total: lines.put_nowait(_write_line(UploadStep(encoded, total))))
     )
     task.add_done_callback(lambda _: lines.put_nowait(None))
     try:
         while line := await lines.get():
             yield line
-        outcome = _outcome_of(task)
+        outcome = _find_outcome(task)
         request.state.outcome = outcome.status if isinstance(outcome, Problem) else 200
-        yield _line(outcome)
+        yield _write_line(outcome)
     finally:
         task.cancel()
 
 
-def _outcome_of(task: "asyncio.Future[Edited]") -> Edited | Problem:
+def _find_outcome(task: "asyncio.Future[Edited]") -> Edited | Problem:
     try:
         return task.result()
     except ServiceError as error:
@@ -143,7 +143,7 @@ def _outcome_of(task: "asyncio.Future[Edited]") -> Edited | Problem:
         return problem(ServiceError("the service failed unexpectedly"))
 
 
-def _line(value: object) -> bytes:
+def _write_line(value: object) -> bytes:
     return to_json(value, exclude_none=True) + b"\n"
 
 

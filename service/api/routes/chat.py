@@ -87,7 +87,7 @@ async def complete_chat(
         response.headers[SOURCE] = source
         return response
     source, events = await services.chat.stream(namespace, chat)
-    lines = _lines(events, request.scope["path"])
+    lines = _write_events(events, request.scope["path"])
     return StreamingResponse(lines, headers=UNCACHED | {SOURCE: source}, media_type=_EVENTS)
 
 
@@ -103,19 +103,19 @@ async def list_models(services: ServicesDep, namespace: LookingAtPools) -> Respo
     return answer(await services.chat.models(namespace))
 
 
-async def _lines(
+async def _write_events(
     events: AsyncGenerator[ChatChunk | JsonObject, None], path: str
 ) -> AsyncIterator[bytes]:
     """Yield server-sent events; an error after the beginning is the last one."""
     try:
         async with aclosing(events):
             async for event in events:
-                yield _line(event)
+                yield _write_event(event)
         yield _END
     except ServiceError as error:
         _log.warning("a stream ended early: %s", error)
-        yield _line({"error": problem(error, path).error})
+        yield _write_event({"error": problem(error, path).error})
 
 
-def _line(event: object) -> bytes:
+def _write_event(event: object) -> bytes:
     return b"data: " + to_json(event, inf_nan_mode="null") + b"\n\n"

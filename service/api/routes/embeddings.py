@@ -50,11 +50,11 @@ async def embeddings(
     vectors = await services.queues[0].encode(texts, priority, timeout)
     as_text = request.encoding_format == "base64"
     data = [
-        Embedding(index=index, embedding=_base64(vector) if as_text else vector.tolist())
+        Embedding(index=index, embedding=_write_base64(vector) if as_text else vector.tolist())
         for index, vector in enumerate(vectors)
     ]
     return answer(EmbeddingsAnswer(model=encoder.name, data=data, fingerprint=encoder.fingerprint))
 
 
-def _base64(vector: Float32) -> str:
+def _write_base64(vector: Float32) -> str:
     return b64encode(vector.astype("<f4").tobytes()).decode()

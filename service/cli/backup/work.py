@@ -52,7 +52,7 @@ async def back_up(settings: Settings, folder: Path, tell: Tell) -> BackupManifes
                 break
             for key in sorted(names - tried):
                 try:
-                    await _save(components, backup, key, tell)
+                    await _save_pool(components, backup, key, tell)
                 except PoolNotFound:  # deleted just now
                     continue
                 except PoolNotReady as error:
@@ -70,7 +70,9 @@ async def back_up(settings: Settings, folder: Path, tell: Tell) -> BackupManifes
     return await asyncio.to_thread(backup.finish, aliases, unsaved)
 
 
-async def _save(components: Components, backup: BackupFolder, key: PoolKey, tell: Tell) -> None:
+async def _save_pool(
+    components: Components, backup: BackupFolder, key: PoolKey, tell: Tell
+) -> None:
     """Write the current version of a pool, unless the backup has it already."""
     followed = components.followed_pools
     (newest,) = await followed.records.revisions([key])
@@ -109,13 +111,13 @@ async def restore_all(settings: Settings, folder: Path, tell: Tell) -> BackupMan
     """
     backup = await asyncio.to_thread(Backup, folder)
     async with components_of(settings) as components:
-        await _check(backup, components, settings)
+        await _check_backup(backup, components, settings)
         for saved in backup.manifest.pools:
             most = backup.snapshots[saved.key].size  # which was checked
             with UploadProgress() as progress:
                 path = backup.path_of(saved.key)
                 snapshot = await asyncio.to_thread(read_snapshot, path, most)
-                edited = await _restore(components, saved, snapshot, progress)
+                edited = await _restore_pool(components, saved, snapshot, progress)
             tell(
                 f"pool {saved.key}: version {edited.version}, "
                 f"{write_count(edited.size, 'candidate')}"
@@ -128,7 +130,7 @@ async def restore_all(settings: Settings, folder: Path, tell: Tell) -> BackupMan
     return backup.manifest
 
 
-async def _check(backup: Backup, components: Components, settings: Settings) -> None:
+async def _check_backup(backup: Backup, components: Components, settings: Settings) -> None:
     """Check that the backup can be restored here, before anything is changed."""
     followed = components.followed_pools
     names, aliases = await followed.directory.names_and_aliases()
@@ -147,7 +149,7 @@ async def _check(backup: Backup, components: Components, settings: Settings) -> 
             raise BackupError(f"{key} is an alias in the backup, and a pool in this Redis")
 
 
-async def _restore(
+async def _restore_pool(
     components: Components, saved: SavedPool, snapshot: Snapshot, progress: UploadProgress
 ) -> Edited:
     """Give a pool its settings and candidates; it stays in its store if it exists."""

@@ -61,14 +61,14 @@ def doctor(
         found = {"serves": not failed, "checks": [asdict(finding) for finding in findings]}
         print(hide_secrets(json.dumps(found, indent=2)))  # noqa: T201 - without colours and line breaks
     else:
-        console.print(_table(findings))
+        console.print(_make_table(findings))
         summary = f"{failed} of {write_count(len(findings), 'check')} failed"
         console.print(summary if failed else "the service can serve", highlight=False)
     if failed:
         raise typer.Exit(1)
 
 
-def _table(findings: Sequence[Finding]) -> Table:
+def _make_table(findings: Sequence[Finding]) -> Table:
     table = Table("", "check", "found", "advice", box=SIMPLE_HEAD, highlight=False)
     for finding in findings:
         grade = f"[{_COLOURS[finding.grade]}]{finding.grade}"

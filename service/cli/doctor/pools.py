@@ -36,9 +36,9 @@ async def examine_pools(
         lost = await directory.missing() - {*keys, *await directory.aliases()}
         revisions = await records.revisions(keys)
         found = [
-            await _examine_stored(records, key, revision.store_name, engine)
+            await _examine_in_store(records, key, revision.store_name, engine)
             if revision and revision.store_name != "local"
-            else await _examine(records, key, revision, pairwise=pairwise)
+            else await _examine_local(records, key, revision, pairwise=pairwise)
             for key, revision in zip(keys, revisions, strict=True)
         ]
         left = await _examine_collections(records, keys, engine) if engine else []
@@ -57,7 +57,7 @@ def _describe_lost(key: PoolKey) -> Finding:
     return Finding(f"pool {key}", "fail", "Redis lost it, or this alias", advice)
 
 
-async def _examine(
+async def _examine_local(
     records: PoolRecords,
     key: PoolKey,
     revision: Revision | None,
@@ -82,7 +82,7 @@ async def _examine(
     return Finding(subject, "ok", found)
 
 
-async def _examine_stored(
+async def _examine_in_store(
     records: PoolRecords, key: PoolKey, name: StoreName, engine: CandidateStore | None
 ) -> Finding:
     subject = f"pool {key}"

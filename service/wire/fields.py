@@ -165,14 +165,14 @@ Warnings = Annotated[
 """The warnings of an answer."""
 
 
-def given(*names: str) -> dict[str, JsonValue]:
+def given_schema(*names: str) -> dict[str, JsonValue]:
     """Return the JSON schema of an object in which these fields are present and not null."""
     return {"required": [*names], "properties": {n: {"not": {"type": "null"}} for n in names}}
 
 
-def either(one: str, other: str) -> dict[str, JsonValue]:
+def either_schema(one: str, other: str) -> dict[str, JsonValue]:
     """Return the JSON schema of an object with exactly one of two fields."""
-    return {"oneOf": [given(one), given(other)]}
+    return {"oneOf": [given_schema(one), given_schema(other)]}
 
 
 class Value(BaseModel):
@@ -200,7 +200,7 @@ class GivenTurn(Value):
 class OptionalContext(Value):
     """A session, a context that the request gives, or neither."""
 
-    model_config = ConfigDict(json_schema_extra={"not": given("session_id", "context")})
+    model_config = ConfigDict(json_schema_extra={"not": given_schema("session_id", "context")})
 
     session_id: SessionId | None = None
     context: list[GivenTurn] | None = None

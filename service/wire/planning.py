@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
 
-from turnwise.service.wire.fields import OptionalContext, Speaker, Text, TopK, Value, given
+from turnwise.service.wire.fields import OptionalContext, Speaker, Text, TopK, Value, given_schema
 
 Method = Literal["chain", "chain_curved", "greedy", "iec", "iec_cu", "gc"]
 WITHOUT_CONTEXT: Final[tuple[Method, ...]] = ("chain", "iec")
@@ -26,7 +26,7 @@ class PlanGoal(Value):
 _CONTEXT_IF_NEEDED: dict[str, JsonValue] = {
     "anyOf": [
         {"properties": {"method": {"enum": list(WITHOUT_CONTEXT)}}},
-        given("session_id"),
+        given_schema("session_id"),
         {"required": ["context"], "properties": {"context": {"type": "array", "minItems": 1}}},
     ]
 }
@@ -40,7 +40,9 @@ class PlanRequest(OptionalContext):
     """Goals to put into the order in which a dialogue can reach them."""
 
     model_config = ConfigDict(
-        json_schema_extra={"allOf": [{"not": given("session_id", "context")}, _CONTEXT_IF_NEEDED]}
+        json_schema_extra={
+            "allOf": [{"not": given_schema("session_id", "context")}, _CONTEXT_IF_NEEDED]
+        }
     )
 
     goals: list[PlanGoal] = Field(min_length=2, max_length=MAX_PLANNED_GOALS)

@@ -22,8 +22,8 @@ from turnwise.service.wire.fields import (
     Warnings,
     Weight,
     Wordings,
-    either,
-    given,
+    either_schema,
+    given_schema,
 )
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import Matched, PoolVersion
@@ -74,7 +74,7 @@ _SOMETHING_TO_RANK_BY: dict[str, JsonValue] = {
 
 _OPTIONS_OF_A_POOL: dict[str, JsonValue] = {
     "anyOf": [
-        given("pool"),
+        given_schema("pool"),
         {
             "properties": {
                 "where": {"type": "null"},
@@ -93,8 +93,8 @@ class RankRequest(OptionalContext, Aggregated):
     model_config = ConfigDict(
         json_schema_extra={
             "allOf": [
-                either("session_id", "context"),
-                either("candidates", "pool"),
+                either_schema("session_id", "context"),
+                either_schema("candidates", "pool"),
                 _SOMETHING_TO_RANK_BY,
                 _OPTIONS_OF_A_POOL,
             ]

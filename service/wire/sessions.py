@@ -24,7 +24,7 @@ from turnwise.service.wire.fields import (
     Value,
     Warnings,
     Wordings,
-    given,
+    given_schema,
 )
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion, Selected
@@ -35,7 +35,9 @@ FeedbackEvent = Literal["shown", "chosen", "edited", "rejected"]
 class TurnRequest(Aggregated):
     """A turn, and options of the selection after it."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [given("text"), given("candidate")]})
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [given_schema("text"), given_schema("candidate")]}
+    )
 
     speaker: Speaker
     candidate: CandidateId | None = None
@@ -143,7 +145,7 @@ class FeedbackRequest(Value):
     model_config = ConfigDict(
         json_schema_extra={
             "if": {"properties": {"event": {"const": "edited"}}},
-            "then": given("text"),
+            "then": given_schema("text"),
             "else": {"properties": {"text": {"type": "null"}}},
         }
     )

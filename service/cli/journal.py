@@ -24,9 +24,10 @@ def export(folders: Folders, *, out: Written) -> None:
 
     The command leaves out deleted sessions and undone turns.
     """
-    from turnwise.service.journal.export import dialogues
+    from turnwise.service.journal.export import export_dialogues
 
-    typer.echo(f"{write_count(write_jsonl(out, dialogues(folders)), 'dialogue')} written to {out}")
+    count = write_jsonl(out, export_dialogues(folders))
+    typer.echo(f"{write_count(count, 'dialogue')} written to {out}")
 
 
 @journal.command()

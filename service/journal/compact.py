@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnwise.models.files import remove_leftovers, replace_file
-from turnwise.service.journal.files import Deletions, all_lines, files_of, read_lines
+from turnwise.service.journal.files import Deletions, list_files, read_all_lines, read_lines
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ def remove_deleted(folders: Iterable[Path]) -> Compacted:
         OSError: A file cannot be written.
     """
     folders = list(folders)
-    files = files_of(folders)
+    files = list_files(folders)
     for folder in folders:
         remove_leftovers(folder)
     deletions = Deletions(line for file in files for line, _ in read_lines(file))
@@ -47,7 +47,9 @@ def remove_deleted(folders: Iterable[Path]) -> Compacted:
                 done.busy += 1
                 continue
             with replace_file(file) as fresh, fresh.open("wb") as opened:
-                opened.writelines(raw for line, raw in all_lines(file) if line not in deletions)
+                opened.writelines(
+                    raw for line, raw in read_all_lines(file) if line not in deletions
+                )
             done.lines += removed
             done.files += 1
     return done

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from turnwise.service.journal.files import Deletions, files_of, read_lines
+from turnwise.service.journal.files import Deletions, list_files, read_lines
 from turnwise.service.journal.lines import (
     DeletionLine,
     FeedbackLine,
@@ -44,7 +44,7 @@ class Conversation(NamedTuple):
     turns: list[JournalTurn]
 
 
-def dialogues(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
+def export_dialogues(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
     """Yield the dialogues of some folders; raises as `read_conversations`."""
     for namespace, session, part, turns in read_conversations(folders):
         again = f"-{part + 1}" if part else ""
@@ -61,7 +61,7 @@ def read_conversations(folders: Iterable[Path]) -> Iterator[Conversation]:
         DataError: A folder holds no journal.
         OSError: A file cannot be read.
     """
-    lines = [line for file in files_of(folders) for line, _ in read_lines(file)]
+    lines = [line for file in list_files(folders) for line, _ in read_lines(file)]
     deletions = Deletions(lines)
     sessions: defaultdict[tuple[str, str], list[SessionLine]] = defaultdict(list)
     for line in lines:

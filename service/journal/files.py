@@ -10,7 +10,7 @@ from turnwise.service.journal.lines import DeletionLine, Line, parse
 _log = logging.getLogger("turnwise.journal")
 
 
-def files_of(folders: Iterable[Path]) -> list[Path]:
+def list_files(folders: Iterable[Path]) -> list[Path]:
     """Return the files of some folders, each folder's from the oldest on.
 
     Raises:
@@ -27,10 +27,10 @@ def files_of(folders: Iterable[Path]) -> list[Path]:
 
 def read_lines(file: Path) -> Iterator[tuple[Line, bytes]]:
     """Yield the valid lines of a file, each parsed and as raw bytes."""
-    return ((line, raw) for line, raw in all_lines(file) if line)
+    return ((line, raw) for line, raw in read_all_lines(file) if line)
 
 
-def all_lines(file: Path) -> Iterator[tuple[Line | None, bytes]]:
+def read_all_lines(file: Path) -> Iterator[tuple[Line | None, bytes]]:
     """Yield the lines of a file, each parsed and as raw bytes.
 
     It skips a last line that a crash cut off. For any other invalid line, which a later release may

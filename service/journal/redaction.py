@@ -32,7 +32,7 @@ def load_hook(name: str) -> Hook:
     return cast(Hook, hook)
 
 
-def redacted(line: Line, hook: Hook) -> Line:
+def redact_line(line: Line, hook: Hook) -> Line:
     """Return a line with every text as the hook returns it.
 
     Raises:
@@ -53,7 +53,7 @@ def redacted(line: Line, hook: Hook) -> Line:
 
 
 def redact_text(text: str, hook: Hook) -> str:
-    """Return a text as the hook returns it; raises as `redacted` does."""
+    """Return a text as the hook returns it; raises as `redact_line` does."""
     value: object = hook(text)
     if not isinstance(value, str):
         raise TypeError(f"the redaction hook returned {type(value).__name__}, not a text")

@@ -17,7 +17,7 @@ from threading import Thread
 from time import monotonic
 
 from turnwise.service.journal.lines import Line, dump
-from turnwise.service.journal.redaction import Hook, redacted
+from turnwise.service.journal.redaction import Hook, redact_line
 from turnwise.service.observe.metrics import Metrics, Unwritten
 from turnwise.service.settings import SettingsError
 
@@ -90,7 +90,7 @@ class Journal:
 
     def _write(self, line: Line) -> None:
         try:
-            data = dump(redacted(line, self._redact) if self._redact else line)
+            data = dump(redact_line(line, self._redact) if self._redact else line)
         except Exception as error:  # whatever the hook raises, only this line is lost
             _log.error("the redaction hook failed, a line of the journal is lost", exc_info=error)
             self._count_lost("not_redacted")

@@ -9,7 +9,7 @@ import redis as blocking
 
 from tests.support.messages import DIALOGUE, problem
 from tests.support.service import Launch, Live, with_and_without_heads
-from turnwise.service.journal.files import files_of, read_lines
+from turnwise.service.journal.files import list_files, read_lines
 from turnwise.service.journal.lines import TurnLine
 from turnwise.service.sessions.store import SessionKey
 
@@ -78,7 +78,7 @@ def test_a_preview_is_neither_counted_nor_in_the_journal(launch: Launch, tmp_pat
     live.turn("s", "user", "Hello")
     assert counted() == 1
     live.stop()
-    lines = [line for file in files_of([tmp_path]) for line, _ in read_lines(file)]
+    lines = [line for file in list_files([tmp_path]) for line, _ in read_lines(file)]
     assert [line.text for line in lines if isinstance(line, TurnLine)] == ["Hello"]
 
 

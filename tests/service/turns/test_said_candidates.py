@@ -8,7 +8,7 @@ import pytest
 from tests.support.messages import REPLIES, problem, wrong
 from tests.support.service import Launch, Live
 from tests.support.waiting import eventually
-from turnwise.service.journal.files import files_of, read_lines
+from turnwise.service.journal.files import list_files, read_lines
 from turnwise.service.journal.lines import TurnLine
 
 IDS = [f"r{number}" for number in range(len(REPLIES))]
@@ -182,7 +182,7 @@ def test_the_journal_has_the_candidate(launch: Launch, tmp_path: Path) -> None:
     say(live, text=CHANGED)
 
     def lines() -> list[TurnLine]:
-        read = [line for file in files_of([tmp_path]) for line, _ in read_lines(file)]
+        read = [line for file in list_files([tmp_path]) for line, _ in read_lines(file)]
         return [line for line in read if isinstance(line, TurnLine)]
 
     eventually(lambda: len(lines()) == 3)

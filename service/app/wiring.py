@@ -80,7 +80,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 @asynccontextmanager
 async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Services]:
-    """Start the components, each after those that it needs; stop them in the opposite order."""
+    """Yield the services of a replica. They start here, and stop in the opposite order."""
     async with AsyncExitStack() as stack:
         share_threads(metrics)
         keys = ApiKeys(settings, metrics)

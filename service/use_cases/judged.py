@@ -43,7 +43,7 @@ class Judged:
         kept: list[int] = np.flatnonzero(~self.is_over.any(axis=1)).tolist()
         return kept
 
-    def ranking(self, indices: list[int]) -> list[Ranked]:
+    def list_ranked(self, indices: list[int]) -> list[Ranked]:
         """Return the candidates at these indices as values of the wire."""
         return [self._as_ranked(index) for index in indices]
 
@@ -78,7 +78,7 @@ class Judged:
         }
         return ranked.model_copy(update=of_pool)
 
-    def rejected(self) -> list[Rejected]:
+    def list_rejected(self) -> list[Rejected]:
         """Return the candidates that lead to an utterance to avoid, with the first of these."""
         return [
             self._as_rejected(index, int(self.is_over[index].argmax()))

@@ -120,7 +120,7 @@ class Ranking:
         hits = [found.hits[index] for index in kept]
         top_k = request.top_k or len(hits)
         order = await self._pipeline.order(selecting, hits, judged.scores[kept], top_k)
-        ranking = judged.ranking([kept[index] for index in order])
+        ranking = judged.list_ranked([kept[index] for index in order])
         of_pool = {
             "confidence": found.confidence,
             "reranked": found.cascade == "reranked",
@@ -128,7 +128,7 @@ class Ranking:
             "pool": PoolVersion(name=view.name, version=view.version),
             "warnings": list(found.warnings),
         }
-        return self._answer(asked, ranking, judged.rejected()).model_copy(update=of_pool)
+        return self._answer(asked, ranking, judged.list_rejected()).model_copy(update=of_pool)
 
     async def _rank_given(self, asked: _Asked) -> RankAnswer:
         candidates = self._take_given(asked)
@@ -136,8 +136,8 @@ class Ranking:
         judged = await self._judge(candidates, fit, asked)
         order = np.argsort(-judged.scores[judged.kept], kind="stable")[: asked.request.top_k]
         indices = [judged.kept[index] for index in order.tolist()]
-        ranking = await asyncio.to_thread(judged.ranking, indices)
-        return self._answer(asked, ranking, judged.rejected())
+        ranking = await asyncio.to_thread(judged.list_ranked, indices)
+        return self._answer(asked, ranking, judged.list_rejected())
 
     def _answer(self, asked: _Asked, ranking: list[Ranked], rejected: list[Rejected]) -> RankAnswer:
         return RankAnswer.model_construct(

@@ -21,7 +21,7 @@ class Retry(NamedTuple):
         # a retry may reach a release with more fields, or fewer.
         return cls(_digest(key), _digest(request.model_dump_json(exclude_defaults=True)))
 
-    def answered(self, answer: TurnAnswer) -> Answered:
+    def keep(self, answer: TurnAnswer) -> Answered:
         """Return what a session keeps of an answer, to replay it."""
         return Answered(self.key, self.body, answer.model_dump_json())
 

@@ -336,7 +336,7 @@ class Turns:
         limit: asyncio.Timeout,
     ) -> int | None:
         """Commit a turn; return the session's version after it, None if another turn was first."""
-        answered = posted.retry.answered(answer) if posted.retry else None
+        answered = posted.retry.keep(answer) if posted.retry else None
         offer = None
         if answer.pool and answer.candidates:
             offer = Offer(answer.pool.name, answer.model, [each.id for each in answer.candidates])

@@ -12,13 +12,20 @@ from collections.abc import Callable
 _Replacement = str | Callable[[re.Match[str]], str]
 _Rules = tuple[tuple[re.Pattern[str], _Replacement], ...]
 
-_LETTER = r"[^\W\d_]"  # of any alphabet
+_LETTER = r"[^\W\d_]"
+"""A letter of any alphabet."""
 _ENDINGS = r"(?=(?:s|t|m|d|re|ve|ll)(?![\w']))"
-_BEGINNINGS = r"\b([o0cy]|ma)"  # o'clock, O'Neill, c'mon, y'all, ma'am
+"""Before the end of a contraction, such as "s" in "it's"."""
+_BEGINNINGS = r"\b([o0cy]|ma)"
+"""The beginning of o'clock, O'Neill, c'mon, y'all, ma'am."""
 _APART = r" '(?!\S)"
+"""A single mark between spaces."""
 _UP_TO = rf"(?:(?!{_APART}).)*"
+"""Everything up to the next mark between spaces."""
 _EVENLY = rf"(?:{_APART}{_UP_TO}{_APART}{_UP_TO})*$"
+"""An even number of marks between spaces, up to the end of the text."""
 _OPENS = r"(?<![^\s\"'(])"
+"""Where a quotation or a bracket may open: after a space, a quotation mark or a bracket."""
 
 
 def _rules(*rules: tuple[str, _Replacement]) -> _Rules:
@@ -30,24 +37,24 @@ def _separate_marks(marks: re.Match[str]) -> str:
 
 
 _JOIN = _rules(
-    (r"(?<!\S)[\u2018\u2019](?!\S)", "'"),
+    (r"(?<!\S)[\u2018\u2019](?!\S)", "'"),  # curly marks become straight
     (r"(?<!\S)[\u201c\u201d](?!\S)", '"'),
-    (r"(?i)(?<=[^\W_]) ' ?" + _ENDINGS, "'"),
-    (rf"(?i)(?<={_LETTER}) (?=n't\b)", ""),
-    (rf"(?i){_BEGINNINGS} ' (?={_LETTER})", r"\1'"),
-    (r'(?<!\S)" ([^"]*?) "(?!\S)', r'"\1"'),
+    (r"(?i)(?<=[^\W_]) ' ?" + _ENDINGS, "'"),  # it ' s
+    (rf"(?i)(?<={_LETTER}) (?=n't\b)", ""),  # do n't
+    (rf"(?i){_BEGINNINGS} ' (?={_LETTER})", r"\1'"),  # o ' clock
+    (r'(?<!\S)" ([^"]*?) "(?!\S)', r'"\1"'),  # " Yes . "
     # After s a single mark may be a possessive. It opens a quotation if the quotation ends in
     # another letter, and if all later marks still come in pairs.
     (
         rf"(?<!\S)' (?:(?<!s ' )({_UP_TO})|({_UP_TO})(?<!s)(?={_APART}{_UP_TO}{_EVENLY})){_APART}",
         r"'\1\2'",
     ),
-    (r"(?<=s) '(?!\S)", "'"),
-    (r"(?<=\d) ([.:]) (?=\d)", r"\1"),
+    (r"(?<=s) '(?!\S)", "'"),  # the boys ' room
+    (r"(?<=\d) ([.:]) (?=\d)", r"\1"),  # 3 . 5 and 5 : 30
     (rf"(?<![\w'.])({_LETTER}) \. (?={_LETTER} \.)", r"\1."),  # U . S . and p . m .
-    (r" (?=[.,!?…]+[\"')\]]*(?!\S)|[:;](?!\S)|[.?!][A-Z][a-z'])", ""),
-    (r"(?<=[(\[]) | (?=[)\]])", ""),
-    (r"(?<=[$£€¥]) (?=\d)|(?<=\d) (?=%)", ""),
+    (r" (?=[.,!?…]+[\"')\]]*(?!\S)|[:;](?!\S)|[.?!][A-Z][a-z'])", ""),  # know .
+    (r"(?<=[(\[]) | (?=[)\]])", ""),  # ( a note )
+    (r"(?<=[$£€¥]) (?=\d)|(?<=\d) (?=%)", ""),  # $ 5 and 5 %
 )
 
 _SPLIT = _rules(

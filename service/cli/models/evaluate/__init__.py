@@ -32,7 +32,12 @@ from turnwise.service.cli.options import (
     with_options,
 )
 
-evaluate = typer.Typer(help="Measure models.", no_args_is_help=True)
+evaluate = typer.Typer(
+    help="Measure models.",
+    epilog="docs/papers.md has the command for each table and figure of the papers. For those that "
+    "need training it is research/ablations.py.",
+    no_args_is_help=True,
+)
 
 _SETTINGS = ["2,2,0", "2,2,1", "2,2,2"]
 _LENGTHS = list(range(2, 11))
@@ -61,7 +66,7 @@ def measure_next_utterance(
     out: Out = None,
     limit: Limit = None,
 ) -> None:
-    """Find the next utterance, by length of context and words; --parts: parts of C3L's score.
+    """Find the next utterance, by lengths of context and reply; --parts: C3L's Table 5.
 
     --model takes pairwise models too. results.md has the table of each length.
     """
@@ -97,7 +102,7 @@ def measure_additivity(
     out: Out = None,
     limit: Limit = None,
 ) -> None:
-    """Is a mixture of two utterances nearer to the next one than its parts (C3L, additivity)?"""
+    """Is a mixture of two utterances nearer to the next one than its parts (C3L, Table 6)?"""
     from turnwise.service.cli.models.evaluate import additivity as task
 
     task.measure(data, form, compared, out=out, limit=limit)

@@ -32,8 +32,8 @@ OWN_RERANKER = "reranker"
 PROBED = 8
 """Numbers of a probe's vector that a card states."""
 TOLERANCE = 0.05
-"""Greatest difference of such a number, in units of 1 / √d. Of the shipped model on a CPU it is
-0.0014 in float16, 0.014 in bfloat16, and 0.1 or more with another limit of tokens or pooling."""
+"""Greatest difference of a probe's number, in units of 1 / √d. On a CPU the shipped model differs
+by 0.0014 in float16 and 0.014 in bfloat16. Another limit of tokens or pooling makes 0.1 or more."""
 TOLERANCE_OF_8_BITS = 0.5
 """The tolerance for products of 8 bits, which differ by 0.1; other weights differ by 1 or more."""
 

@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from turnwise.models.errors import DataError
-from turnwise.models.text_files import (
-    describe_type,
-    read_jsonl,
-)
+from turnwise.models.text_files import describe_type, read_jsonl
 
 T = TypeVar("T")
 
@@ -67,14 +64,13 @@ class Record:
     Every method raises `DataError` if the field is missing or is not what the method returns.
 
     Attributes:
-        fields: The values by the name of the field. `csv` gives the extra values of a row that is
-            too long under the name None.
+        fields: The values by the name of the field.
         file: The file's name in errors.
         line: The line, from 1.
         path: The prefix of a field's name in errors, for a record inside another.
     """
 
-    fields: Mapping[Any, Any]
+    fields: Mapping[str, Any]
     file: str
     line: int
     path: str = ""
@@ -165,7 +161,7 @@ def read_records(path: str | Path) -> Iterator[Record]:
 
 
 def drop_empty(utterances: Iterable[Utterance]) -> Iterator[Utterance]:
-    """Make runs of white space one space and drop empty texts."""
+    """Yield the utterances with runs of white space made one space, without empty texts."""
     for utterance in utterances:
         if text := " ".join(utterance.text.split()):
             yield replace(utterance, text=text)

@@ -173,10 +173,10 @@ def _read_json(text: TextIO, path: Path, _: DialogueFormat) -> _Dialogues:
 def _read_utterances(record: Record) -> Iterator[Utterance]:
     if "utterances" not in record.fields:
         raise record.error("utterances", f"missing. {_SHAPE}")
-    yield from map(_with_others, record.records("utterances"))
+    yield from map(_read_preferred, record.records("utterances"))
 
 
-def _with_others(record: Record) -> Utterance:
+def _read_preferred(record: Record) -> Utterance:
     said = read_utterance(record)
     others = [
         text
@@ -210,10 +210,9 @@ def _read_message(record: Record) -> Utterance | None:
 def _read_text(text: TextIO, path: Path, _: DialogueFormat) -> _Dialogues:
     for number, line in enumerate(read_lines(text, path), start=1):
         if line.strip() and _MARK not in line:
-            what = (
-                f"no {_MARK} after an utterance: a line is a dialogue, such as Hello. {_MARK} Hi!"
-            )
-            raise DataError(f"{what} {_MARK}. {_SHAPE}", str(path), number)
+            line_of_two = f"Hello. {_MARK} Hi! {_MARK}"
+            what = f"no {_MARK} after an utterance: a line is a dialogue, such as {line_of_two}"
+            raise DataError(f"{what}. {_SHAPE}", str(path), number)
         texts = filter(str.strip, line.split(_MARK))  # an empty one does not take a turn
         yield f"{_stem(path)}-{number}", map(Utterance, cycle("AB"), texts), True
 

@@ -44,12 +44,12 @@ class Fusion:
     """The coefficients of the fusion, in the model's card.
 
     Attributes:
-        example: Of the cosine of the best example; at least 0.
-        height: Of the standard deviations from the mean cosine to that one; at least 0.
-        offset: Added to both.
+        example: Coefficient of the cosine of the best example; at least 0.
+        height: Coefficient of the standard deviations from the mean cosine to that one; at least 0.
+        offset: The intercept.
         softness: Width of the soft maximum, above 0; near 0 the larger of the two counts alone.
-        agreement: Of the standardised reply score, in the evidence of an example; at least 0.
-        utterances: Of log n, in the evidence.
+        agreement: Coefficient of the standardised reply score, in h; at least 0.
+        utterances: Coefficient of log n, in h.
         fitted: Figures of the fit, for people.
     """
 

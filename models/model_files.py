@@ -58,7 +58,7 @@ def load_arrays(file: Path, names: Iterable[str], what: str) -> list[Float32]:
 
 
 def check_place(name: str | Path, where: str | Path) -> None:
-    """Raise ModelError if a model is at a path that does not exist, which no hub can have."""
+    """Raise ModelError if a name is neither a folder that exists nor a possible name of the hub."""
     if not Path(where).is_dir() and not _HUB_NAME.fullmatch(str(where)):
         raise ModelError(f"model '{name}': there is no folder '{where}'")
 
@@ -118,15 +118,15 @@ def check_prompts(name: str | Path, file: Path | None) -> None:
 
 @cache
 def hub_answers() -> bool:
-    """Return whether the hub can be asked for models; otherwise only those of its cache are."""
+    """Return whether the hub can be reached; otherwise only models in its cache can be loaded."""
     from huggingface_hub import constants  # noqa: PLC0415 - an extra
 
     if constants.HF_HUB_OFFLINE:
         return False
     try:
         httpx.head(constants.ENDPOINT, timeout=_HUB_SECONDS)
-    except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError):  # the last of a proxy
-        return False
+    except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError):
+        return False  # the last two come from a proxy that cannot be used
     return True
 
 

@@ -208,7 +208,7 @@ def dialogue_heat_map(model: PairwiseModel, texts: Sequence[str]) -> Float32:
 
     Args:
         model: The model.
-        texts: Those of a dialogue, n ≥ 1.
+        texts: The texts of a dialogue, n ≥ 1.
 
     Returns:
         (n, n) float32: at [i, j] the cosine of the context that ends with utterance i and

@@ -108,8 +108,8 @@ def plan_chain(links: Real, pull: Real | None = None, top: int = 1) -> tuple[Ord
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, not {top}")
-    links = _checked_links(links)
-    pull = np.zeros(len(links)) if pull is None else _checked_pull(pull)
+    links = _check_links(links)
+    pull = np.zeros(len(links)) if pull is None else _check_pull(pull)
     if len(pull) != len(links):
         raise ValueError(f"pull is over {len(pull)} goals, links over {len(links)}")
     return _best_orders(links, pull, top)
@@ -127,13 +127,13 @@ def plan_greedy(pull: Real) -> Order:
     Raises:
         ValueError: There is no goal, `pull` is not a vector, or a number is not finite.
     """
-    pull = _checked_pull(pull)
+    pull = _check_pull(pull)
     order = np.argsort(-pull, kind="stable")
     score = float(position_weights(len(pull)) @ pull[order])
     return Order(tuple(order.tolist()), score)
 
 
-def _checked_links(links: Real) -> Float64:
+def _check_links(links: Real) -> Float64:
     """Return links as float64 with a diagonal of zeros."""
     if links.ndim != 2 or links.shape[0] != links.shape[1] or len(links) == 0:
         raise ValueError(f"links must be square and hold at least one goal, not {links.shape}")
@@ -146,7 +146,7 @@ def _checked_links(links: Real) -> Float64:
     return checked
 
 
-def _checked_pull(pull: Real) -> Float64:
+def _check_pull(pull: Real) -> Float64:
     if pull.ndim != 1 or len(pull) == 0:
         raise ValueError(f"pull must be a vector over at least one goal, not {pull.shape}")
     if not np.isfinite(pull).all():

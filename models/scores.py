@@ -8,9 +8,9 @@ the sum of all rows, the sum of the last rows, and MaxSim.
 An encoder with one context role (CCL, a plain one) has no pairs: its b1 is (0, d) everywhere, its
 row_j is b_j, and its score is Σ_j cos(b_j, a_f).
 
-All vectors given have unit length; those of pairs may have any length, since a pair's cosine uses
-the real one. Arrays are float32 in and out; pairs are formed and summed in
-float64, so that a score depends neither on how the context arrived nor on the other candidates.
+Candidates have unit length. The vectors of pairs may have any length, since a pair's cosine uses
+the real one. Arrays are float32 in and out. Pairs are formed and summed in float64, so that a score
+depends neither on how the context arrived nor on the other candidates.
 """
 
 from collections.abc import Iterator

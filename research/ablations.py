@@ -32,7 +32,7 @@ from turnwise.models.evaluation.ranking import Building, RankingExample, build_r
 from turnwise.models.evaluation.report import Table
 from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import encode_split, make_split
-from turnwise.models.evaluation.systems import recommended
+from turnwise.models.evaluation.systems import recommended_system
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.scores import Aggregation
 from turnwise.models.training.config import Config, IoIConfig, overlay, read_toml, validate_table
@@ -131,7 +131,7 @@ def measure_encoder(
     lengths = split.lengths.astype(str)
     reached = {}
     for name, aggregation in systems.items():
-        ranks = ranks_among_length(recommended(encoded, aggregation), split)
+        ranks = ranks_among_length(recommended_system(encoded, aggregation), split)
         reached[name] = Outcomes(ranks.expected, lengths, split.dialogues)
     return {**reached, "chain of goals": chain_outcomes(encoder, make_goal_sets(dialogues))}
 

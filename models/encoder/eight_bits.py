@@ -75,7 +75,7 @@ def simulate(network: nn.Module, run: Callable[[], object]) -> None:
         run: Runs it on some hundreds of texts without padding; the scales come from its inputs.
     """
     linears = dict(matrices(network))
-    for name, inputs in _inputs(linears, run).items():
+    for name, inputs in _record_inputs(linears, run).items():
         smooth = inputs.abs().amax(0).clamp_min(_LEAST)
         scaled = (inputs / smooth).flatten()
         beyond = 1 + int(_CLIPPED * len(scaled))
@@ -118,7 +118,7 @@ def scales_of(network: nn.Module) -> dict[str, Tensor]:
 
 
 @torch.inference_mode()
-def _inputs(linears: dict[str, nn.Linear], run: Callable[[], object]) -> dict[str, Tensor]:
+def _record_inputs(linears: dict[str, nn.Linear], run: Callable[[], object]) -> dict[str, Tensor]:
     """Return the inputs of each matrix during a run, (word pieces of all texts, k)."""
     seen: dict[str, list[Tensor]] = {name: [] for name in linears}
     hooks = [

@@ -210,9 +210,9 @@ class _WeightsFile:
         }
         self._found: dict[bytes, _Stored] = {}
         for name, numbers in restore(self._read(content)).items():
-            self._found[_key(numbers)] = _Stored(name, transposed=False)
+            self._found[_digest(numbers)] = _Stored(name, transposed=False)
             if numbers.ndim == 2:
-                self._found[_key(numbers.T)] = _Stored(name, transposed=True)
+                self._found[_digest(numbers.T)] = _Stored(name, transposed=True)
 
     def _read(self, content: bytes) -> Arrays:
         arrays = {}
@@ -224,7 +224,7 @@ class _WeightsFile:
 
     def find(self, numbers: NDArray[Any]) -> _Stored | None:
         """Return where the file has these numbers; None if it does not."""
-        return self._found.get(_key(numbers))
+        return self._found.get(_digest(numbers))
 
     def factors(self, stored: _Stored) -> list[str]:
         """Return the names of the arrays that a matrix in 8 bits is scaled by."""
@@ -317,7 +317,7 @@ def _read_stored(
     return nodes
 
 
-def _key(numbers: NDArray[Any]) -> bytes:
+def _digest(numbers: NDArray[Any]) -> bytes:
     """Return a digest that only equal arrays have."""
     kind = f"{numbers.dtype} {numbers.shape}".encode()
     return hashlib.sha256(kind + np.ascontiguousarray(numbers).tobytes()).digest()
@@ -327,7 +327,7 @@ def convert(graph: torch.nn.Module, names: Sequence[str]) -> torch.onnx.ONNXProg
     """Return the ONNX program of a network whose inputs, (n, tokens) int64, have these names."""
     ids = torch.ones(2, 7, dtype=torch.int64)  # a size of 1 would become a constant
     dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    with _quiet(), torch.inference_mode():
+    with _silence_exporter(), torch.inference_mode():
         program = torch.onnx.export(
             graph.eval(),
             tuple(torch.ones_like(ids) for _ in names),
@@ -364,7 +364,7 @@ def _split_normalizations(graph: onnx_ir.Graph) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_exporter() -> Iterator[None]:
     """Silence the exporter's reports of its steps and torch's warnings of future changes."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]

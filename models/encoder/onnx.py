@@ -91,10 +91,10 @@ class OnnxForward:
             tokens: Their word pieces.
             types: The type of each word piece, for a model that was exported with types.
         """
-        mask = _padded([[1] * len(ids) for ids in tokens], 0)
-        inputs = [_padded(tokens, self._pad), mask]
+        mask = _pad_rows([[1] * len(ids) for ids in tokens], 0)
+        inputs = [_pad_rows(tokens, self._pad), mask]
         if types is not None:
-            inputs.append(_padded(types, 0))
+            inputs.append(_pad_rows(types, 0))
         session = self._few if len(tokens) <= _FEW else self._many
         (rows,) = session.run(None, dict(zip(INPUTS, inputs, strict=False)))
         return cast(Float32, rows)
@@ -161,7 +161,7 @@ def has_graph(model: str | Path) -> bool:
     return Path(locate_model(model), FILE).is_file()
 
 
-def _padded(rows: Tokens, pad: int) -> NDArray[np.int64]:
+def _pad_rows(rows: Tokens, pad: int) -> NDArray[np.int64]:
     padded = np.full((len(rows), max(map(len, rows))), pad, np.int64)
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row

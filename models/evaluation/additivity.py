@@ -34,7 +34,7 @@ def evaluate_additivity(
     A pair is the last utterance of a context and one that was said 1 to 4 utterances before it.
 
     Args:
-        encoders: By their names in the table. Those without pairs have no rows.
+        encoders: The encoders by their names in the table. Those without pairs have no rows.
         dialogues: The dialogues of a split.
 
     Returns:

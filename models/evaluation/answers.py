@@ -343,7 +343,7 @@ def evaluate_answers(
     """Evaluate models with several numbers of examples, over `DRAWS` trials each.
 
     Args:
-        models: By their names in the table.
+        models: The models by their names in the table.
         answers: A pool.
         outside: Questions that no answer of the pool fits; may be empty.
         examples: Numbers of examples of an answer.

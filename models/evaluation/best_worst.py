@@ -98,7 +98,7 @@ def read_answers(path: str | Path) -> list[Answer]:
     """
     answers: dict[tuple[object, ...], Answer] = {}
     for record in read_records(path):
-        answer = _answer(record)
+        answer = _read_answer(record)
         if (answer.annotator, answer.key) in answers:
             raise record.error("items", f"a second answer of {answer.annotator} to this tuple")
         answers[answer.annotator, answer.key] = answer
@@ -215,7 +215,7 @@ def split_half_reliability(answers: Sequence[Answer], seed: int) -> float | None
     for answer in answers:
         by_tuple[answer.key].append(answer)
     generator = np.random.default_rng(seed)
-    correlations = [_split(list(by_tuple.values()), generator) for _ in range(SPLITS)]
+    correlations = [_correlate_halves(list(by_tuple.values()), generator) for _ in range(SPLITS)]
     defined = [correlation for correlation in correlations if correlation is not None]
     return float(np.mean(defined)) if defined else None
 
@@ -229,7 +229,7 @@ def spearman_brown(half: float) -> float | None:
     return None if np.isclose(half, -1) else 2 * half / (1 + half)
 
 
-def _answer(record: Record) -> Answer:
+def _read_answer(record: Record) -> Answer:
     items = record.texts("items")
     if len(items) != 3 or len(set(items)) != 3:
         raise record.error("items", "expected three distinct ids")
@@ -253,7 +253,9 @@ def _squared_distances(totals: Float64, level: Level) -> Float64:
     return squared
 
 
-def _split(tuples: Sequence[Sequence[Answer]], generator: np.random.Generator) -> float | None:
+def _correlate_halves(
+    tuples: Sequence[Sequence[Answer]], generator: np.random.Generator
+) -> float | None:
     halves: tuple[list[Answer], list[Answer]] = ([], [])
     for answers in tuples:
         offset = int(generator.integers(2))

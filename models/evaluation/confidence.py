@@ -274,7 +274,7 @@ def evaluate_confidence(
     """Evaluate the confidences of models.
 
     Args:
-        models: By their names in the table.
+        models: The models by their names in the table.
         dialogues: The dialogues of a split.
         more: Texts that fill large pools.
         sizes: Sizes of pools; `Searches.answers` lowers those that there are too few texts for.
@@ -299,8 +299,8 @@ def evaluate_confidence(
         bank = Bank.of(model, {*more} - own, needed)
         searches = make_searches(model, dialogues, bank, contexts=contexts, largest=most)
         answers = searches.answers(sizes)
-        ms = _milliseconds(searches, calibrations[label])
-        for name, chosen in _selections(answers):
+        ms = _time_confidence(searches, calibrations[label])
+        for name, chosen in _select_answers(answers):
             metrics = confidence_metrics(calibrations[label], answers[chosen])
             yield Row(f"{label} · {name}", metrics, ms)
 
@@ -331,7 +331,7 @@ def confidence_metrics(calibration: Calibration, answers: Answers) -> Metrics:
     return metrics
 
 
-def _selections(answers: Answers) -> Iterator[tuple[str, Mask]]:
+def _select_answers(answers: Answers) -> Iterator[tuple[str, Mask]]:
     everything = np.ones_like(answers.right)
     for kind, of_kind in (
         ("", everything),
@@ -343,7 +343,7 @@ def _selections(answers: Answers) -> Iterator[tuple[str, Mask]]:
             yield f"{size:,} candidates{kind}", of_kind & (answers.size == size)
 
 
-def _milliseconds(searches: Searches, calibration: Calibration) -> float:
+def _time_confidence(searches: Searches, calibration: Calibration) -> float:
     """Return the median milliseconds of a confidence, without its search."""
     moments = Moments.of(searches.vectors)
     size = len(searches.vectors)

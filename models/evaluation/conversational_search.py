@@ -31,7 +31,7 @@ from turnwise.models.evaluation.split import (
     encode_split,
     next_speaker,
 )
-from turnwise.models.evaluation.systems import System, lexical_systems, recommended, turn_ms
+from turnwise.models.evaluation.systems import System, lexical_systems, recommended_system, turn_ms
 from turnwise.models.evaluation.truncation import warn_of_truncation
 from turnwise.models.texts import fold_text
 
@@ -102,7 +102,7 @@ def evaluate_search(
     """Evaluate BM25 and each encoder with each form of the questions.
 
     Args:
-        encoders: By their names in the table.
+        encoders: The encoders by their names in the table.
         data: The questions and the passages.
         utterances: Newest utterances that the joined form and the running query read.
         words: First words of an utterance of another speaker that these two read.
@@ -118,7 +118,7 @@ def evaluate_search(
             yield _measure(f"BM25 · {form}", lexical_systems(split)[1], split, data)
     for label, encoder in encoders.items():
         for form, encoded in _encode_splits(encoder, splits).items():
-            system = recommended(encoded, encoder.aggregation)
+            system = recommended_system(encoded, encoder.aggregation)
             yield _measure(f"{label} · {form}", system, encoded.split, data)
 
 

@@ -190,8 +190,8 @@ def evaluate_dialogue_answers(
     """Evaluate models with several numbers of examples, over `DRAWS` trials each.
 
     Args:
-        models: By their names in the table.
-        pools: By their names in the table.
+        models: The models by their names in the table.
+        pools: The pools by their names in the table.
         examples: Numbers of examples of a reply.
         covered: Share of the replies that have examples.
 

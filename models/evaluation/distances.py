@@ -22,7 +22,7 @@ def evaluate_distances(
     """Return the mean cosine of an utterance with those at each distance, a row an encoder.
 
     Args:
-        encoders: By their names in the table.
+        encoders: The encoders by their names in the table.
         dialogues: The dialogues of a split.
         reach: The greatest distance.
 

@@ -26,7 +26,7 @@ def read_choices(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
         DataError: A file cannot be read or does not hold such dialogues, or no choice is in them.
     """
     records = chain.from_iterable(map(read_records, paths))
-    choices = islice(chain.from_iterable(map(_choices, records)), limit)
+    choices = islice(chain.from_iterable(map(_read_choices_of, records)), limit)
     examples = []
     where = []
     for example, line in choices:
@@ -48,7 +48,7 @@ def as_offered(choices: RankingSet) -> System:
     return System("as offered", one_by_one(scores))
 
 
-def _choices(record: Record) -> Iterator[tuple[RankingExample, str]]:
+def _read_choices_of(record: Record) -> Iterator[tuple[RankingExample, str]]:
     replies = list(record.records("utterances"))
     said = [read_utterance(each) for each in replies]
     for index, reply in enumerate(replies):

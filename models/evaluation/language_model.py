@@ -27,7 +27,7 @@ from turnwise.models.model_files import (
 
 Language = Literal["en", "de"]
 
-DEFAULT_ROOM = 1024
+DEFAULT_TOKEN_LIMIT = 1024
 """Tokens that a model reads if it states no limit of its own."""
 TOP_P = 0.8
 TEMPERATURE = 0.8
@@ -97,14 +97,14 @@ def sampled_replies(name: str) -> Propose:
         raise ModelError(f"language model '{name}' has no end-of-sequence token")
 
     def propose(dialogue: Dialogue, length: int) -> list[str]:
-        prompt = _prompt(tokenizer, dialogue, length, model)
+        prompt = _tokenize_context(tokenizer, dialogue, length, model)
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(0)
             copies = prompt.expand(CANDIDATES, -1)
             output = model.generate(
                 copies,
                 attention_mask=torch.ones_like(copies),
-                past_key_values=_read_once(model, prompt),
+                past_key_values=_cache_prompt(model, prompt),
                 do_sample=True,
                 top_k=0,
                 top_p=TOP_P,
@@ -118,7 +118,7 @@ def sampled_replies(name: str) -> Propose:
     return propose
 
 
-def _read_once(model: Any, prompt: torch.Tensor) -> DynamicCache:  # noqa: ANN401
+def _cache_prompt(model: Any, prompt: torch.Tensor) -> DynamicCache:  # noqa: ANN401
     # Without this cache `generate` reads the prompt for each sample, which takes most of the time.
     cache = DynamicCache(config=model.config)
     if prompt.shape[1] > 1:
@@ -127,18 +127,18 @@ def _read_once(model: Any, prompt: torch.Tensor) -> DynamicCache:  # noqa: ANN40
     return cache
 
 
-def _prompt(tokenizer: Any, dialogue: Dialogue, length: int, model: Any) -> torch.Tensor:  # noqa: ANN401
+def _tokenize_context(tokenizer: Any, dialogue: Dialogue, length: int, model: Any) -> torch.Tensor:  # noqa: ANN401
     if tokenizer.chat_template is not None:
         tokens = tokenizer.apply_chat_template(
-            _chat(dialogue, length), add_generation_prompt=True, return_dict=False
+            _write_chat(dialogue, length), add_generation_prompt=True, return_dict=False
         )
     else:
-        tokens = _turns(tokenizer, dialogue, length)
-    longest = _room(model) - NEW_TOKENS
+        tokens = _tokenize_turns(tokenizer, dialogue, length)
+    longest = _token_limit(model) - NEW_TOKENS
     return torch.tensor([tokens[-longest:]], device=model.device)
 
 
-def _chat(dialogue: Dialogue, length: int) -> list[dict[str, str]]:
+def _write_chat(dialogue: Dialogue, length: int) -> list[dict[str, str]]:
     # Some templates require that user and assistant alternate and that the user begins.
     responder = dialogue.utterances[length].speaker
     chat = [{"role": "user", "content": INSTRUCTION}]
@@ -151,7 +151,7 @@ def _chat(dialogue: Dialogue, length: int) -> list[dict[str, str]]:
     return chat
 
 
-def _turns(tokenizer: Any, dialogue: Dialogue, length: int) -> list[int]:  # noqa: ANN401
+def _tokenize_turns(tokenizer: Any, dialogue: Dialogue, length: int) -> list[int]:  # noqa: ANN401
     tokens: list[int] = []
     for said in dialogue.utterances[:length]:
         tokens += tokenizer(said.text, add_special_tokens=False)["input_ids"]
@@ -174,7 +174,7 @@ class LanguageModel:
         """
         self.name = model_name(name)
         self._tokenizer, self._model = load_causal(str(name))
-        self._room = _room(self._model)
+        self._token_limit = _token_limit(self._model)
 
     def log_likelihoods(
         self, prompts: Sequence[str], answers: Sequence[str]
@@ -186,27 +186,31 @@ class LanguageModel:
         start.
         """
         texts = list(zip(prompts, answers, strict=True))
-        tokens = [self._tokens(f"{prompt} {answer}") for prompt, answer in texts]
+        tokens = [self._tokenize(f"{prompt} {answer}") for prompt, answer in texts]
         known = [
-            _common_length(self._tokens(p), t) for (p, _), t in zip(texts, tokens, strict=True)
+            _count_common(self._tokenize(p), t) for (p, _), t in zip(texts, tokens, strict=True)
         ]
         lengths = [len(ids) - start for ids, start in zip(tokens, known, strict=True)]
         likelihoods = np.empty(len(texts))
-        for indices in batches([min(len(ids), self._room) for ids in tokens], LIKELIHOOD_TOKENS):
-            chosen = [tokens[index][-self._room :] for index in indices]
-            likelihoods[indices] = self._batch(chosen, [lengths[index] for index in indices])
+        for indices in batches(
+            [min(len(ids), self._token_limit) for ids in tokens], LIKELIHOOD_TOKENS
+        ):
+            chosen = [tokens[index][-self._token_limit :] for index in indices]
+            likelihoods[indices] = self._score_batch(chosen, [lengths[index] for index in indices])
         return likelihoods, np.array(lengths, np.float64)
 
     def warn_of_long(self, prompts: Sequence[str], where: Sequence[str]) -> None:
         """Warn of prompts that fill the model; an answer needs some room as well."""
-        over = [n for n, text in enumerate(prompts) if len(self._tokens(text)) >= self._room]
+        over = [
+            n for n, text in enumerate(prompts) if len(self._tokenize(text)) >= self._token_limit
+        ]
         warn_of_cut(self.name, over, where)
 
-    def _tokens(self, text: str) -> list[int]:
+    def _tokenize(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, verbose=False)["input_ids"]
         return ids
 
-    def _batch(self, tokens: list[list[int]], lengths: list[int]) -> Float64:
+    def _score_batch(self, tokens: list[list[int]], lengths: list[int]) -> Float64:
         """Return the log-probabilities of the last `lengths` tokens, padded on the right."""
         longest = max(map(len, tokens))
         ids = torch.zeros(len(tokens), longest, dtype=torch.long)
@@ -228,7 +232,7 @@ class LanguageModel:
         return likelihoods
 
 
-def prompt(
+def write_prompt(
     said: Context, language: Language, *, with_context: bool = True, choices: Sequence[str] = ()
 ) -> str:
     """Return a prompt that a language model continues with the text in other words.
@@ -248,12 +252,12 @@ def prompt(
     return opening + lines + closing.format(speaker=speaker)
 
 
-def _common_length(first: Sequence[int], second: Sequence[int]) -> int:
+def _count_common(first: Sequence[int], second: Sequence[int]) -> int:
     """Return the length of the common start of two sequences."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
-def _room(model: Any) -> int:  # noqa: ANN401 - of transformers
+def _token_limit(model: Any) -> int:  # noqa: ANN401 - of transformers
     """Return the number of tokens that a model reads."""
-    return int(getattr(model.config, "max_position_embeddings", DEFAULT_ROOM))
+    return int(getattr(model.config, "max_position_embeddings", DEFAULT_TOKEN_LIMIT))

@@ -36,7 +36,7 @@ from turnwise.models.evaluation.systems import (
     lexical_systems,
     linear_systems,
     other_systems,
-    precomputed,
+    precomputed_system,
     pull_system,
     scores_of,
 )
@@ -86,7 +86,7 @@ def make_goal_sets(
     """
     dialogues = list(dialogues)
     sets = [
-        _goal_set(dialogue, setting)
+        _make_goal_set(dialogue, setting)
         for setting in settings
         for dialogue in dialogues
         if len(dialogue.utterances) > setting.context + setting.distance * GOALS + setting.first_in
@@ -96,7 +96,7 @@ def make_goal_sets(
     return sets
 
 
-def _goal_set(dialogue: Dialogue, setting: Setting) -> GoalSet:
+def _make_goal_set(dialogue: Dialogue, setting: Setting) -> GoalSet:
     said = dialogue.utterances
     first = setting.context + setting.first_in
     goals = tuple(said[first + setting.distance * j] for j in range(GOALS))
@@ -114,7 +114,7 @@ def evaluate_long_term(
     context.
 
     Args:
-        encoders: By their names in the table.
+        encoders: The encoders by their names in the table.
         goal_sets: At least one.
 
     Returns:
@@ -133,7 +133,7 @@ def evaluate_long_term(
         indices = np.arange(choice.candidates)
         scores = system.scores(np.arange(len(goal_sets)), indices)
         metrics = _measure_by_setting(choice.metrics, scores, goal_sets)
-        outcomes = Outcomes(_of_first(scores).expected, settings, dialogues, choice.candidates)
+        outcomes = Outcomes(_rank_first(scores).expected, settings, dialogues, choice.candidates)
         ms = example_ms(system, [indices] * len(goal_sets))
         result.append(Row(system.name, metrics, ms, outcomes))
     return result
@@ -141,36 +141,36 @@ def evaluate_long_term(
 
 def long_term_average_rank(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> float:
     """Return the average rank of the true order by the chain, mean over settings."""
-    scores = np.stack([_order_scores(links) for links in _links(encoder, goal_sets)])
+    scores = np.stack([_score_orders(links) for links in _compute_links(encoder, goal_sets)])
     return _measure_by_setting(order_metrics, scores, goal_sets)["average_rank"]
 
 
 def chain_outcomes(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> Outcomes:
     """Return the rank of each true order by the chain, among all orders."""
-    scores = np.stack([_order_scores(links) for links in _links(encoder, goal_sets)])
+    scores = np.stack([_score_orders(links) for links in _compute_links(encoder, goal_sets)])
     settings = np.array([str(goals.setting) for goals in goal_sets])
     dialogues = asked_goals(goal_sets).dialogues[::GOALS]
-    return Outcomes(_of_first(scores).expected, settings, dialogues, len(ORDERS))
+    return Outcomes(_rank_first(scores).expected, settings, dialogues, len(ORDERS))
 
 
 def order_metrics(scores: Scores) -> Metrics:
     """Return the metrics of (n, n!) scores of `ORDERS`."""
-    without_reverse = _of_first(scores[:, :-1])
+    without_reverse = _rank_first(scores[:, :-1])
     return {
-        "average_rank": float(_of_first(scores).expected.mean()),
+        "average_rank": float(_rank_first(scores).expected.mean()),
         "average_rank_of_5": float(without_reverse.expected.mean()),
         **without_reverse.hits((1, 2, 3, 4)),
-        "hits@1_reverse": _of_first(scores[:, [0, -1]]).hits((1,))["hits@1"],
+        "hits@1_reverse": _rank_first(scores[:, [0, -1]]).hits((1,))["hits@1"],
     }
 
 
 def greedy_metrics(pull: Scores) -> Metrics:
     """Return the metrics of (n, goals) pulls; the true first goal is in the first column."""
-    of_first = _of_first(pull)
+    of_first = _rank_first(pull)
     return {"average_rank": float(of_first.expected.mean()), **of_first.hits((1, 2))}
 
 
-def _of_first(scores: Scores) -> Ranks:
+def _rank_first(scores: Scores) -> Ranks:
     return ranks(scores, np.zeros(len(scores), np.intp))
 
 
@@ -204,13 +204,13 @@ def _systems(
     random = np.random.default_rng(0)
     for name, choice in (("random order", _ORDER), ("random next goal", _NEXT_GOAL)):
         scores = random.random((len(goal_sets), choice.candidates), np.float32)
-        yield precomputed(name, scores), choice
-    yield from _lexical(goal_sets, split)
+        yield precomputed_system(name, scores), choice
+    yield from _bm25_systems(goal_sets, split)
     for label, encoder in encoders.items():
         yield from _encoded_systems(label, encoder, goal_sets, split)
 
 
-def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> Iterator[tuple[System, _Choice]]:
+def _bm25_systems(goal_sets: Sequence[GoalSet], split: Split) -> Iterator[tuple[System, _Choice]]:
     _, bm25 = lexical_systems(split)
     index = BM25(split.pool)
 
@@ -222,7 +222,7 @@ def _lexical(goal_sets: Sequence[GoalSet], split: Split) -> Iterator[tuple[Syste
         for goal in range(GOALS * n, GOALS * (n + 1)):
             scores_of(bm25, goal, split.true[[goal]])
 
-    pulls = precomputed("", goal_pulls(bm25, split), pull)
+    pulls = precomputed_system("", goal_pulls(bm25, split), pull)
     links = [link(n) for n in range(len(goal_sets))]
     return _planning_systems("BM25", links, link, [pulls], lambda _: None)
 
@@ -232,7 +232,7 @@ def _encoded_systems(
 ) -> Iterator[tuple[System, _Choice]]:
     encoded = encode_split(encoder, split)
     pulls = [
-        precomputed(
+        precomputed_system(
             system.name,
             goal_pulls(system, split),
             partial(_encode_turn, encoder, system, goal_sets),
@@ -241,7 +241,7 @@ def _encoded_systems(
     ]
     return _planning_systems(
         label,
-        _links(encoder, goal_sets),
+        _compute_links(encoder, goal_sets),
         lambda n: VectorTable(encoder, _chain_inputs(goal_sets[n])),
         pulls,
         lambda n: VectorTable(encoder, _goal_inputs(goal_sets[n])),
@@ -284,8 +284,8 @@ def _planning_systems(
         encode_links(n)
         plan_chain(links[n])
 
-    by_chain = np.stack([_order_scores(linked) for linked in links])
-    yield precomputed(f"{label} · chain", by_chain, chain), _ORDER
+    by_chain = np.stack([_score_orders(linked) for linked in links])
+    yield precomputed_system(f"{label} · chain", by_chain, chain), _ORDER
     for name, pull, table in zip(("", ", published"), pulls, tables, strict=False):
 
         def curved(n: int, pull: System = pull, table: Scores = table) -> None:
@@ -293,8 +293,8 @@ def _planning_systems(
             pull.work(n)
             plan_chain(links[n], table[n])
 
-        by_both = np.stack(list(map(_order_scores, links, table)))
-        yield precomputed(f"{label} · chain + curving{name}", by_both, curved), _ORDER
+        by_both = np.stack(list(map(_score_orders, links, table)))
+        yield precomputed_system(f"{label} · chain + curving{name}", by_both, curved), _ORDER
     for number, (pull, table) in enumerate(zip(pulls, tables, strict=True)):
 
         def greedy(n: int, pull: System = pull, table: Scores = table) -> None:
@@ -306,7 +306,7 @@ def _planning_systems(
         yield replace(pull, name=name, work=greedy), _NEXT_GOAL
 
 
-def _order_scores(links: Float32, pull: Scores | None = None) -> Scores:
+def _score_orders(links: Float32, pull: Scores | None = None) -> Scores:
     scores = [chain_score(order, links, pull) for order in ORDERS]
     return np.round(scores, _DECIMALS).astype(np.float32)
 
@@ -324,7 +324,7 @@ def _measure_by_setting(
     )
 
 
-def _links(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> list[Float32]:
+def _compute_links(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> list[Float32]:
     """Return the links (goals, goals) of each set."""
     table = VectorTable(encoder, [item for goals in goal_sets for item in _chain_inputs(goals)])
 

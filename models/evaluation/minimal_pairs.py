@@ -87,7 +87,7 @@ def evaluate_minimal_pairs(
     """Evaluate all systems of the models, after random and BM25.
 
     Args:
-        models: By their names in the table.
+        models: The models by their names in the table.
         pairs: The pairs.
         progress: Called with (system, contexts done, contexts in total) after each context.
 

@@ -51,7 +51,7 @@ def evaluate_next_utterance(
     """Evaluate all systems of the models, after random and BM25.
 
     Args:
-        models: By their names in the table.
+        models: The models by their names in the table.
         dialogues: The dialogues of a split.
         lengths: Lengths of contexts.
         parts: Whether to evaluate parts of the score of encoders with pairs as well.

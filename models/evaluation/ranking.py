@@ -46,9 +46,9 @@ from turnwise.models.evaluation.systems import (
     lexical_systems,
     pairwise_system,
     reading_system,
-    recommended,
-    reranked,
-    retriever,
+    recommended_system,
+    reranked_system,
+    retriever_system,
     scores_of,
     turn_ms,
 )
@@ -176,8 +176,8 @@ def evaluate_ranking(
     """Evaluate all systems of the models, after random and BM25.
 
     Args:
-        models: By their names in the table. Every IoI network also re-ranks the short list of
-            every encoder with pairs.
+        models: The models by their names in the table. Every IoI network also re-ranks the short
+            list of every encoder with pairs.
         data: The examples.
         progress: Called with (system, contexts done, contexts in total) after each context.
         also: Systems to evaluate before those of the models.
@@ -212,8 +212,8 @@ def systems_of(models: Mapping[str, Model], split: Split) -> Iterator[System]:
             encoded = encode_split(model, split)
             systems = encoder_systems(encoded)
             if networks and model.kind.paired:
-                first = retriever(encoded, model.aggregation)
-                systems += [reranked(first, network) for network in networks]
+                first = retriever_system(encoded, model.aggregation)
+                systems += [reranked_system(first, network) for network in networks]
         elif isinstance(model, PairwiseModel):
             systems = [pairwise_system(model, split)]
         elif isinstance(model, IoI):
@@ -440,7 +440,7 @@ def _short_lists(
         for said, length in ((dialogue.utterances, length) for dialogue, length in drawn)
     ]
     encoded = encode_split(encoder, split_of(contexts))
-    system = recommended(encoded, encoder.aggregation)
+    system = recommended_system(encoded, encoder.aggregation)
     pool = encoded.split.pool
     index_of = {turn: index for index, turn in enumerate(drawn)}
 

@@ -156,10 +156,10 @@ class Report:
         full_pool = [name for name in names if name.startswith(FULL_POOL)]
         means = [name for name in names if not name.startswith(FULL_POOL)]
         note = NOTE if any(row.outcomes for row in self.rows) else ""
-        table = replace(self._table(self.layout.overall, means, self.rows), note=note)
+        table = replace(self._make_table(self.layout.overall, means, self.rows), note=note)
         tables = [self._add_times(table)]
         if full_pool:
-            tables.append(self._table("Full pool", full_pool, self.rows))
+            tables.append(self._make_table("Full pool", full_pool, self.rows))
         return tables
 
     def by_setting(self) -> list[Table]:
@@ -170,8 +170,8 @@ class Report:
             if slash:
                 by_metric.setdefault(metric, []).append(name)
         return [
-            self._table(
-                _metric_words(metric), names, [row for row in self.rows if metric in row.metrics]
+            self._make_table(
+                _name_metric(metric), names, [row for row in self.rows if metric in row.metrics]
             )
             for metric, names in by_metric.items()
         ]
@@ -227,19 +227,19 @@ class Report:
         timed = tuple((*cells, f"{row.ms_per_context:.2f}") for cells, row in rows)
         return replace(table, columns=(*table.columns, "ms per context"), rows=timed)
 
-    def _table(self, title: str, names: list[str], rows: Sequence[Row]) -> Table:
-        columns = tuple(_metric_words(name.partition("/")[2] or name) for name in names)
-        lines = tuple((row.system, *(self._cell(row, name) for name in names)) for row in rows)
+    def _make_table(self, title: str, names: list[str], rows: Sequence[Row]) -> Table:
+        columns = tuple(_name_metric(name.partition("/")[2] or name) for name in names)
+        lines = tuple((row.system, *(self._make_cell(row, name) for name in names)) for row in rows)
         return Table(title, ("system", *columns), lines)
 
-    def _cell(self, row: Row, name: str) -> str:
-        number = _number(name, row.metrics.get(name))
+    def _make_cell(self, row: Row, name: str) -> str:
+        number = _format_number(name, row.metrics.get(name))
         if name != self.layout.metric:
             return number
         is_as_good = self.p_against_best.get(row.system, 0) >= LEVEL
         cell = f"≈ {number}" if is_as_good else number
         error = _standard_error(row)
-        return cell if error is None else f"{cell} ± {_number(name, error)}"
+        return cell if error is None else f"{cell} ± {_format_number(name, error)}"
 
 
 def draw_report(report: Report, path: Path) -> None:
@@ -299,11 +299,11 @@ def draw_lines(axes: "Axes", lines: Sequence[Line]) -> None:
     if not lines:
         return
     # A legend leaves out lines whose own label starts with an underscore.
-    names = [literal(line.name) for line in lines]
+    names = [escape_dollars(line.name) for line in lines]
     axes.legend(axes.lines, names, loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
 
-def literal(text: str) -> str:
+def escape_dollars(text: str) -> str:
     """Return a text with its dollar signs escaped, which start mathematics in matplotlib."""
     return text.replace("$", r"\$")
 
@@ -336,7 +336,7 @@ def draw_heat_map(similarity: Float32, texts: Sequence[str], path: Path) -> None
 
 
 def _shorten_label(text: str) -> str:
-    return literal(text if len(text) <= _LABEL else text[: _LABEL - 1] + "…")
+    return escape_dollars(text if len(text) <= _LABEL else text[: _LABEL - 1] + "…")
 
 
 def _standard_error(row: Row) -> float | None:
@@ -344,12 +344,12 @@ def _standard_error(row: Row) -> float | None:
     return row.outcomes.standard_error if row.outcomes else None
 
 
-def _number(name: str, value: float | None) -> str:
+def _format_number(name: str, value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.2f}" if "average_rank" in name or name.startswith(TIMES) else f"{value:.3f}"
 
 
-def _metric_words(metric: str) -> str:
+def _name_metric(metric: str) -> str:
     name = metric.removeprefix(FULL_POOL)
     return name if "@" in name else name.replace("_", " ")

@@ -43,7 +43,7 @@ from turnwise.models.evaluation.systems import (
     example_ms,
     lexical_systems,
     one_by_one,
-    recommended,
+    recommended_system,
     scores_of,
 )
 from turnwise.models.roles import (
@@ -115,7 +115,7 @@ def make_examples(
     ]
     examples: list[ShortTermExample] = []
     for done, (dialogue, length) in enumerate(asked, start=1):
-        examples += _examples_of(dialogue, length, distances, propose)
+        examples += _make_examples_of(dialogue, length, distances, propose)
         progress(done, len(asked))
     if not examples:
         raise TurnwiseError(
@@ -163,7 +163,7 @@ def read_examples(path: str | Path, limit: int | None = None) -> list[ShortTermE
     Raises:
         DataError: The file cannot be read, or does not hold such examples, or holds none.
     """
-    examples = [_example(record) for record in islice(read_records(path), limit)]
+    examples = [_read_example(record) for record in islice(read_records(path), limit)]
     if not examples:
         raise DataError("no example in it", str(path))
     return examples
@@ -192,7 +192,7 @@ def evaluate_short_term(
     second row, which adds `FIT_WEIGHT` of the next-utterance score that the model card recommends.
 
     Args:
-        encoders: By their names in the table.
+        encoders: The encoders by their names in the table.
         examples: The examples, at least one.
 
     Returns:
@@ -202,13 +202,13 @@ def evaluate_short_term(
         and to score it.
     """
     data = without_goals(examples)
-    settings = np.array([_setting(len(e.context), e.goal_distance) for e in examples])
+    settings = np.array([_name_setting(len(e.context), e.goal_distance) for e in examples])
     result = []
     for system, shared_ms in _systems(encoders, examples, data):
-        of_true = _ranks(system, data)
+        of_true = _rank_true(system, data)
         outcomes = Outcomes(of_true.expected, settings, data.split.dialogues)
         ms = shared_ms + example_ms(system, data.candidates)
-        result.append(Row(system.name, _metrics(of_true, examples), ms, outcomes))
+        result.append(Row(system.name, _measure(of_true, examples), ms, outcomes))
     return result
 
 
@@ -218,7 +218,7 @@ def short_term_average_rank(
     """Return the average rank by the last system toward the goal."""
     data = without_goals(examples)
     system = goal_systems(encoder, examples, data)[-1]
-    return _metrics(_ranks(system, data), examples)["average_rank"]
+    return _measure(_rank_true(system, data), examples)["average_rank"]
 
 
 def without_goals(examples: Sequence[ShortTermExample]) -> RankingSet:
@@ -281,7 +281,7 @@ def goal_systems(
     return [System(name, one_by_one(cosine), encode)]
 
 
-def _example(record: Record) -> ShortTermExample:
+def _read_example(record: Record) -> ShortTermExample:
     context = read_context(record, "context")
     distance = _read_distance(record)
     true = said_at(record, "true", record.get("true"), next_speaker(context))
@@ -306,7 +306,7 @@ def _read_distance(record: Record) -> int:
     return value
 
 
-def _examples_of(
+def _make_examples_of(
     dialogue: Dialogue, length: int, distances: Iterable[int], propose: Propose
 ) -> list[ShortTermExample]:
     said = dialogue.utterances
@@ -338,10 +338,10 @@ def _systems(
     for label, encoder in encoders.items():
         toward = goal_systems(encoder, examples, data)
         encoded = encode_split(encoder, data.split)
-        ms = _candidates_ms(encoder, data)
+        ms = _time_candidates(encoder, data)
         for system in toward:
             yield replace(system, name=f"{label} · {system.name}"), 0.0
-        both = weighted(toward[-1], recommended(encoded, encoder.aggregation))
+        both = add_fit(toward[-1], recommended_system(encoded, encoder.aggregation))
         work = partial(_encode_for_both, encoder, examples, data)
         yield replace(both, name=f"{label} · {both.name}", work=work), 0.0
         for system in encoder_systems(encoded):
@@ -357,7 +357,7 @@ def _goal_overlap(examples: Sequence[ShortTermExample], data: RankingSet) -> Sys
     return System("BM25", one_by_one(score))
 
 
-def weighted(toward: System, fit: System) -> System:
+def add_fit(toward: System, fit: System) -> System:
     """Return the score toward the goal plus `FIT_WEIGHT` times the next-utterance score."""
 
     def scores(contexts: Indices, candidates: Indices) -> Scores:
@@ -382,7 +382,7 @@ def _encode_for_both(
     encoder.encode_in_roles(needed)
 
 
-def _candidates_ms(encoder: UtteranceEncoder, data: RankingSet) -> float:
+def _time_candidates(encoder: UtteranceEncoder, data: RankingSet) -> float:
     """Return the median milliseconds to encode an example's candidates as they are said next."""
 
     def encode(index: int) -> None:
@@ -401,28 +401,32 @@ def _first_inputs(example: ShortTermExample) -> list[RoleText]:
     return context_inputs(example.context, Role.FIRST, example.goal.speaker)
 
 
-def _setting(h: int, d: int) -> str:
+def _name_setting(h: int, d: int) -> str:
     return f"h={h} d={d}"
 
 
-def _ranks(system: System, data: RankingSet) -> Ranks:
+def _rank_true(system: System, data: RankingSet) -> Ranks:
     scores = (scores_of(system, n, own) for n, own in enumerate(data.candidates))
     return ranks_of(scores, [0] * len(data.candidates))
 
 
-def _metrics(of_true: Ranks, examples: Sequence[ShortTermExample]) -> Metrics:
+def _measure(of_true: Ranks, examples: Sequence[ShortTermExample]) -> Metrics:
     settings = sorted({(len(e.context), e.goal_distance) for e in examples})
     by_setting = {}
     for h, d in settings:
         here = np.array([len(e.context) == h and e.goal_distance == d for e in examples])
         chosen = of_true[here]
-        by_setting[_setting(h, d)] = {
+        by_setting[_name_setting(h, d)] = {
             "average_rank": float(chosen.expected.mean()),
             **chosen.hits(HITS),
         }
     metrics = average_settings(by_setting)
     for parity, name in enumerate(("even", "odd")):
-        those = {_setting(h, d): by_setting[_setting(h, d)] for h, d in settings if d % 2 == parity}
+        those = {
+            _name_setting(h, d): by_setting[_name_setting(h, d)]
+            for h, d in settings
+            if d % 2 == parity
+        }
         means = average_settings(those).items()
         metrics |= {f"{key}/{name}": value for key, value in means if "/" not in key}
     return metrics

@@ -23,7 +23,7 @@ from turnwise.models.evaluation.language_model import (
     Language,
     LanguageModel,
     PromptStyle,
-    prompt,
+    write_prompt,
 )
 from turnwise.models.evaluation.metrics import (
     FEWEST_PAIRS,
@@ -47,7 +47,7 @@ from turnwise.models.evaluation.systems import (
     System,
     encode_from_left,
     example_ms,
-    linear,
+    linear_system,
     one_by_one,
     scores_of,
 )
@@ -113,7 +113,7 @@ def read_pairs(paths: Sequence[str | Path], limit: int | None = None) -> list[Pa
     Raises:
         DataError: A file cannot be read or does not hold such pairs, or there is none.
     """
-    return [_pair(record) for record in _records(paths, limit)]
+    return [_read_pair(record) for record in _read_records(paths, limit)]
 
 
 def read_questions(paths: Sequence[str | Path], limit: int | None = None) -> list[Question]:
@@ -125,13 +125,13 @@ def read_questions(paths: Sequence[str | Path], limit: int | None = None) -> lis
     Raises:
         DataError: A file cannot be read or does not hold such questions, or there is none.
     """
-    return [_question(record) for record in _records(paths, limit)]
+    return [_read_question(record) for record in _read_records(paths, limit)]
 
 
 def texts_of_examples(examples: Iterable[Pair | Question]) -> Iterator[tuple[str, str]]:
     """Yield each text with its file, line and field."""
     for item in examples:
-        yield from ((text, f'{item.where}, field "{field}"') for text, field in _texts(item))
+        yield from ((text, f'{item.where}, field "{field}"') for text, field in _locate_texts(item))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Comparisons:
         return any(item.utterances for item in self.said)
 
 
-def comparisons(examples: Sequence[Pair | Question]) -> Comparisons:
+def make_comparisons(examples: Sequence[Pair | Question]) -> Comparisons:
     """Return examples over one pool."""
     own = [
         [_replace_target(example.said, text) for text in example.candidates] for example in examples
@@ -172,7 +172,7 @@ def evaluate_similarity(models: Models, pairs: Sequence[Pair]) -> Iterator[Row]:
     """Evaluate all systems of the models, after word overlap.
 
     Args:
-        models: By their names in the table.
+        models: The models by their names in the table.
         pairs: At least one. If none has a context, the systems that read it are left out.
 
     Yields:
@@ -181,17 +181,17 @@ def evaluate_similarity(models: Models, pairs: Sequence[Pair]) -> Iterator[Row]:
         pair. A correlation is left out where fewer than three pairs, or a constant, leave it
         undefined.
     """
-    data = comparisons(pairs)
+    data = make_comparisons(pairs)
     for system in similarity_systems(models, data):
-        scores = np.concatenate(_all_scores(system, data)).astype(np.float64)
-        yield Row(system.name, _correlations(pairs, scores), example_ms(system, data.candidates))
+        scores = np.concatenate(_score_all(system, data)).astype(np.float64)
+        yield Row(system.name, _correlate(pairs, scores), example_ms(system, data.candidates))
 
 
 def evaluate_choices(models: Models, questions: Sequence[Question]) -> Iterator[Row]:
     """Evaluate chance, and the systems of `evaluate_similarity`, on multiple-choice questions.
 
     Args:
-        models: By their names in the table.
+        models: The models by their names in the table.
         questions: At least one.
 
     Yields:
@@ -200,9 +200,9 @@ def evaluate_choices(models: Models, questions: Sequence[Question]) -> Iterator[
     """
     chance = np.array([1 / len(question.candidates) for question in questions])
     yield Row("chance", {"accuracy": float(chance.mean())}, 0.0, _outcomes(chance))
-    data = comparisons(questions)
+    data = make_comparisons(questions)
     for system in similarity_systems(models, data):
-        yield _choice_row(system, questions, data)
+        yield _measure_choices(system, questions, data)
 
 
 def evaluate_language_models(
@@ -214,7 +214,7 @@ def evaluate_language_models(
     """Evaluate language models: the choice that goes best after the prompt.
 
     Args:
-        models: By their names in the table.
+        models: The models by their names in the table.
         questions: At least one.
         language: Language of the prompt.
         style: The prompt.
@@ -223,23 +223,23 @@ def evaluate_language_models(
         Rows as above, with and without the context, by the log-likelihood of the whole choice,
         which prefers short ones, and by the mean log-likelihood of its tokens.
     """
-    data = comparisons(questions)
+    data = make_comparisons(questions)
 
     def listed(question: Question) -> Sequence[str]:
         return question.candidates if style == "list" else ()
 
     for label, model in models.items():
-        prompts = [prompt(q.said, language, choices=listed(q)) for q in questions]
+        prompts = [write_prompt(q.said, language, choices=listed(q)) for q in questions]
         model.warn_of_long(prompts, [question.where for question in questions])
         for with_context in (False, True):
             prompts = [
-                prompt(q.said, language, with_context=with_context, choices=listed(q))
+                write_prompt(q.said, language, with_context=with_context, choices=listed(q))
                 for q in questions
             ]
             of = "with context" if with_context else "alone"
             for system in language_model_systems(model, prompts, data):
                 named = replace(system, name=f"{label} · {of}, {system.name}")
-                yield _choice_row(named, questions, data)
+                yield _measure_choices(named, questions, data)
 
 
 def similarity_systems(models: Models, data: Comparisons) -> Iterator[System]:
@@ -284,9 +284,9 @@ def cosine_systems(model: UtteranceEncoder | PairwiseModel, data: Comparisons) -
             candidates = [data.pool[index] for index in data.candidates[example]]
             return embed([data.said[example], *candidates])
 
-        return linear(name, embed(data.said), embed(data.pool), work)
+        return linear_system(name, embed(data.said), embed(data.pool), work)
 
-    found = _embeddings(model)
+    found = _list_embeddings(model)
     return [system(e.name, e.embed) for e in found if data.with_context or not e.reads_context]
 
 
@@ -328,26 +328,26 @@ def check_scores(pairs: Sequence[Pair]) -> None:
         raise TurnwiseError(f"a correlation needs {FEWEST_PAIRS} pairs and scores that differ")
 
 
-def _records(paths: Sequence[str | Path], limit: int | None) -> list[Record]:
+def _read_records(paths: Sequence[str | Path], limit: int | None) -> list[Record]:
     records = list(islice(chain.from_iterable(map(read_records, paths)), limit))
     if not records:
         raise DataError("no example in it", ", ".join(map(str, paths)))
     return records
 
 
-def _pair(record: Record) -> Pair:
+def _read_pair(record: Record) -> Pair:
     context = () if record.get("context") == [] else read_context(record, "context")
     speaker = next_speaker(context) if context else "A"
     return Pair(
         said=Context(context, Utterance(speaker, record.text("sentence1"))),
         other=record.text("sentence2"),
         score=record.number("score"),
-        domain=_domain(record),
+        domain=_read_domain(record),
         where=record.where,
     )
 
 
-def _question(record: Record) -> Question:
+def _read_question(record: Record) -> Question:
     *context, last = read_context(record, "context")
     choices = record.texts("choices")
     answer = record.get("answer")
@@ -355,14 +355,16 @@ def _question(record: Record) -> Question:
         raise record.error("choices", "expected at least two")
     if not isinstance(answer, int) or isinstance(answer, bool) or not 0 <= answer < len(choices):
         raise record.error("answer", f"expected a whole number from 0 to {len(choices) - 1}")
-    return Question(Context(tuple(context), last), choices, answer, _domain(record), record.where)
+    return Question(
+        Context(tuple(context), last), choices, answer, _read_domain(record), record.where
+    )
 
 
-def _domain(record: Record) -> str:
+def _read_domain(record: Record) -> str:
     return record.text("domain") if record.fields.get("domain") is not None else ""
 
 
-def _texts(item: Pair | Question) -> Iterator[tuple[str, str]]:
+def _locate_texts(item: Pair | Question) -> Iterator[tuple[str, str]]:
     yield from ((text, "context") for text in item.said.texts)
     if isinstance(item, Pair):
         yield from ((item.said.target.text, "sentence1"), (item.other, "sentence2"))
@@ -379,9 +381,9 @@ class _Embedding(NamedTuple):
     reads_context: bool = False
 
 
-def _embeddings(model: UtteranceEncoder | PairwiseModel) -> list[_Embedding]:
+def _list_embeddings(model: UtteranceEncoder | PairwiseModel) -> list[_Embedding]:
     if isinstance(model, PairwiseModel):
-        return _three_embeddings(
+        return _name_embeddings(
             lambda said: model.encode_responses(_targets(said)),
             lambda said: model.encode_contexts([[item.target.text] for item in said]),
             lambda said: model.encode_contexts([_with_target(item) for item in said]),
@@ -395,14 +397,14 @@ def _embeddings(model: UtteranceEncoder | PairwiseModel) -> list[_Embedding]:
                 reads_context=True,
             ),
         ]
-    return _three_embeddings(
+    return _name_embeddings(
         lambda said: model.encode(_targets(said), Role.AFTER),
         lambda said: model.encode(_targets(said), Role.SECOND, Relation.OTHER),
-        lambda said: _in_context(model, said),
+        lambda said: _embed_in_context(model, said),
     )
 
 
-def _three_embeddings(
+def _name_embeddings(
     as_candidate: Embed, as_utterance: Embed, in_context: Embed
 ) -> list[_Embedding]:
     return [
@@ -412,7 +414,7 @@ def _three_embeddings(
     ]
 
 
-def _in_context(encoder: UtteranceEncoder, said: Sequence[Context]) -> Float32:
+def _embed_in_context(encoder: UtteranceEncoder, said: Sequence[Context]) -> Float32:
     paired = encoder.kind.paired
     mix = row if paired else _add_mean
     role = Role.FIRST if paired else Role.SECOND
@@ -451,13 +453,13 @@ def _who_answers(said: Context) -> str:
     return said.utterances[-1].speaker if said.utterances else f"not {said.target.speaker}"
 
 
-def _all_scores(system: System, data: Comparisons) -> list[Scores]:
+def _score_all(system: System, data: Comparisons) -> list[Scores]:
     return [scores_of(system, n, own) for n, own in enumerate(data.candidates)]
 
 
-def _correlations(pairs: Sequence[Pair], similar: Float64) -> Metrics:
+def _correlate(pairs: Sequence[Pair], similar: Float64) -> Metrics:
     scores = np.array([pair.score for pair in pairs])
-    groups = {"": np.ones(len(pairs), np.bool_), **_groups(pairs)}
+    groups = {"": np.ones(len(pairs), np.bool_), **_group_examples(pairs)}
     measured = {
         f"{metric}/{group}" if group else metric: correlate(similar[those], scores[those])
         for metric, correlate in (("pearson", pearson), ("spearman", spearman))
@@ -466,14 +468,14 @@ def _correlations(pairs: Sequence[Pair], similar: Float64) -> Metrics:
     return {name: value for name, value in measured.items() if value is not None}
 
 
-def _choice_row(system: System, questions: Sequence[Question], data: Comparisons) -> Row:
+def _measure_choices(system: System, questions: Sequence[Question], data: Comparisons) -> Row:
     """Return the row of a system; the accuracy of a question is the chance of a hit at 1."""
     answers = [question.answer for question in questions]
-    right = ranks_of(_all_scores(system, data), answers).within(1)
+    right = ranks_of(_score_all(system, data), answers).within(1)
     metrics = {"accuracy": float(right.mean())}
     by_group = {
         f"accuracy/{group}": float(right[those].mean())
-        for group, those in _groups(questions).items()
+        for group, those in _group_examples(questions).items()
     }
     ms = example_ms(system, data.candidates)
     return Row(system.name, metrics | by_group, ms, _outcomes(right))
@@ -484,7 +486,7 @@ def _outcomes(right: Float64) -> Outcomes:
     return Outcomes(right, np.full(len(right), ""), np.arange(len(right)))
 
 
-def _groups(examples: Sequence[Pair | Question]) -> dict[str, Mask]:
+def _group_examples(examples: Sequence[Pair | Question]) -> dict[str, Mask]:
     """Return which (n,) examples belong to each domain, and have each number of turns before."""
     domains = np.array([example.domain for example in examples])
     groups = {f"domain={name}": domains == name for name in sorted(set(domains.tolist())) if name}

@@ -83,7 +83,9 @@ def one_by_one(score: Callable[[int, Indices], Scores]) -> Callable[[Indices, In
     return scores
 
 
-def linear(name: str, queries: Float32, vectors: Float32, work: Callable[[int], object]) -> System:
+def linear_system(
+    name: str, queries: Float32, vectors: Float32, work: Callable[[int], object]
+) -> System:
     """Return a system of dot products: queries (n, d) of examples, vectors (C, d) of candidates."""
 
     def scores(examples: Indices, candidates: Indices) -> Scores:
@@ -93,7 +95,9 @@ def linear(name: str, queries: Float32, vectors: Float32, work: Callable[[int], 
     return System(name, scores, work)
 
 
-def precomputed(name: str, table: Scores, work: Callable[[int], object] = lambda _: None) -> System:
+def precomputed_system(
+    name: str, table: Scores, work: Callable[[int], object] = lambda _: None
+) -> System:
     """Return a system whose scores (examples, candidates) are computed beforehand."""
 
     def scores(examples: Indices, candidates: Indices) -> Scores:
@@ -134,7 +138,7 @@ def encoder_systems(encoded: EncodedSplit) -> list[System]:
     return linear_systems(encoded) + other_systems(encoded)
 
 
-def recommended(encoded: EncodedSplit, aggregation: Aggregation) -> System:
+def recommended_system(encoded: EncodedSplit, aggregation: Aggregation) -> System:
     """Return the system of an encoder with an aggregation, such as that of its model card.
 
     For an encoder without pairs, which has one aggregation, it is the first linear system.
@@ -143,10 +147,10 @@ def recommended(encoded: EncodedSplit, aggregation: Aggregation) -> System:
         return linear_systems(encoded)[0]
     if aggregation.name == "max_sim":
         return _max_sim_system(encoded)
-    return retriever(encoded, aggregation)
+    return retriever_system(encoded, aggregation)
 
 
-def retriever(encoded: EncodedSplit, aggregation: Aggregation) -> System:
+def retriever_system(encoded: EncodedSplit, aggregation: Aggregation) -> System:
     """Return the running-query system of an encoder with pairs, which finds the short list.
 
     It sums the rows that the aggregation counts, or all rows for MaxSim, which has no query.
@@ -158,7 +162,7 @@ def retriever(encoded: EncodedSplit, aggregation: Aggregation) -> System:
 def pull_system(encoded: EncodedSplit) -> System:
     """Return the system that scores goals by their pull P(g)."""
     queries = np.stack([pull_query(second) for second in encoded.second])
-    return linear("pull", queries, encoded.vectors, _encode_last(encoded, Role.SECOND))
+    return linear_system("pull", queries, encoded.vectors, _encode_last(encoded, Role.SECOND))
 
 
 def linear_systems(encoded: EncodedSplit) -> list[System]:
@@ -199,7 +203,9 @@ def part_systems(encoded: EncodedSplit) -> list[System]:
         "[B1] + [B2]": [b1 + b2 for b1, b2 in zip(first, second, strict=True)],
         "mean + bi-encoder": [both + b2 for both, b2 in zip(pairs, second, strict=True)],
     }
-    return [linear(name, np.stack(of), encoded.vectors, turn) for name, of in queries.items()]
+    return [
+        linear_system(name, np.stack(of), encoded.vectors, turn) for name, of in queries.items()
+    ]
 
 
 def _neighbour_query(first: Float32, second: Float32) -> Float32:
@@ -214,7 +220,7 @@ def other_systems(encoded: EncodedSplit) -> list[System]:
     if encoded.encoder.kind.paired:
         return [_max_sim_system(encoded)]
     if encoded.encoder.kind is EncoderKind.SINGLE:
-        return [_whole_history(encoded)]
+        return [_whole_history_system(encoded)]
     return []
 
 
@@ -233,7 +239,7 @@ def pairwise_system(model: PairwiseModel, split: Split) -> System:
         return model.project_context(np.concatenate([vectors(context)[:-1], newest]))
 
     queries = np.stack([model.project_context(vectors(context)) for context in split.contexts])
-    return linear("pairwise", queries, model.encode_responses(split.pool), turn)
+    return linear_system("pairwise", queries, model.encode_responses(split.pool), turn)
 
 
 def reading_system(
@@ -253,7 +259,7 @@ def reading_system(
     return System(name, one_by_one(one))
 
 
-def reranked(first: System, second: System, length: int = SHORT_LIST) -> System:
+def reranked_system(first: System, second: System, length: int = SHORT_LIST) -> System:
     """Return a system that orders the short list of a first one by a second one.
 
     The second system scores only the `length` best candidates of the first. The others follow, in
@@ -290,12 +296,12 @@ def _sum_system(encoded: EncodedSplit, name: str) -> System:
         before: Float32 = encoded.second[index][:-1].sum(axis=0)
         return before + encode(index)
 
-    return linear(name, queries, encoded.vectors, turn)
+    return linear_system(name, queries, encoded.vectors, turn)
 
 
 def _last_system(encoded: EncodedSplit, name: str) -> System:
     queries = np.stack([second[-1] for second in encoded.second])
-    return linear(name, queries, encoded.vectors, _encode_last(encoded, Role.SECOND))
+    return linear_system(name, queries, encoded.vectors, _encode_last(encoded, Role.SECOND))
 
 
 def _row_systems(encoded: EncodedSplit, counts: Iterable[int | None]) -> list[System]:
@@ -306,7 +312,7 @@ def _row_systems(encoded: EncodedSplit, counts: Iterable[int | None]) -> list[Sy
     def system(n: int | None) -> System:
         name = _row_name(n)
         queries = np.stack([running_query(rows, n) for rows in of_contexts])
-        return linear(name, queries, encoded.vectors, turn)
+        return linear_system(name, queries, encoded.vectors, turn)
 
     return list(map(system, counts))
 
@@ -323,12 +329,12 @@ def _max_sim_system(encoded: EncodedSplit) -> System:
         vectors = encoded.vectors[candidates]
         return max_sim(*encoded.to_mix[context], vectors)
 
-    first = retriever(encoded, Aggregation("max_sim"))
-    system = reranked(first, System("MaxSim", one_by_one(one)), MAX_SIM_LIST)
+    first = retriever_system(encoded, Aggregation("max_sim"))
+    system = reranked_system(first, System("MaxSim", one_by_one(one)), MAX_SIM_LIST)
     return replace(system, name="MaxSim")
 
 
-def _whole_history(encoded: EncodedSplit) -> System:
+def _whole_history_system(encoded: EncodedSplit) -> System:
     texts = [" ".join(context.texts) for context in encoded.split.contexts]
 
     def turn(index: int) -> Float32:
@@ -336,7 +342,7 @@ def _whole_history(encoded: EncodedSplit) -> System:
         return vector
 
     queries = encode_from_left(encoded.encoder, texts)
-    return linear("whole history", queries, encoded.vectors, turn)
+    return linear_system("whole history", queries, encoded.vectors, turn)
 
 
 def _encode_last(encoded: EncodedSplit, role: Role) -> Callable[[int], Float32]:

@@ -25,7 +25,7 @@ def warn_of_truncation(models: Mapping[str, Model], texts: Located, contexts: Lo
     """Warn of texts that are longer, with their prefix, than models read.
 
     Args:
-        models: By their names in the table.
+        models: The models by their names in the table.
         texts: Utterances, candidates, goals.
         contexts: Whole contexts as one text, which plain encoders read too.
     """
@@ -46,7 +46,7 @@ def warn_of_long_dialogues(
     """Warn of utterances, and of contexts of these lengths, that are longer than models read.
 
     Args:
-        models: By their names in the table.
+        models: The models by their names in the table.
         files: The files of the dialogues, which the warnings name.
         dialogues: The dialogues.
         lengths: Numbers of utterances.

@@ -33,9 +33,9 @@ class RerankedCalibration:
     """The coefficients of the logit of the confidence after re-ranking, and the intercept.
 
     Attributes:
-        before: Of the logit of the confidence of the first stage.
-        logit: Of the re-ranker's logit for the candidate that is first now.
-        margin: Of the distance of its combined score from that of the next answer.
+        before: Coefficient of the logit of the confidence of the first stage.
+        logit: Coefficient of the re-ranker's logit for the candidate that is first now.
+        margin: Coefficient of the distance of its combined score from that of the next answer.
         stayed: Added where the first candidate was the first before.
         offset: The intercept.
         fitted: Figures of the fit, for people.
@@ -113,7 +113,7 @@ def combine_scores(read: Float32 | Float64, z: Float64, weight: float) -> Float6
 def reranked_features(
     before: Values, logit: Values, margin: Values, stayed: Values | bool
 ) -> Float64:
-    """Return the features (4,) of a re-ranked answer or (n, 4) of n, as the coefficients go.
+    """Return the features (4,) of a re-ranked answer or (n, 4) of n, in the coefficients' order.
 
     Args:
         before: The confidence of the first stage in the candidate that it had first.

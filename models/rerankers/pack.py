@@ -53,7 +53,7 @@ def pack(trained: Path, model: Path, cascade: Cascade, samples: Sequence[Pair]) 
     if embedding.shape != words.shape or (embedding - words).abs().max() > _FARTHEST:
         raise ModelError(f"'{trained}' has other word vectors than model '{model}'")
     scales = _read_scales(network, trained, lambda: [graph.score(each) for each in tokens])
-    stored = store_in_8_bits(_arrays(network), scales, _matrices(network))
+    stored = store_in_8_bits(_read_weights(network), scales, _name_matrices(network))
     _fill(network, stored, words)
     facts = Facts(limit, samples[0], graph.score(tokens[0]))
     config = network.config.to_dict() | asdict(facts) | {"cascade": asdict(cascade)}
@@ -135,7 +135,7 @@ def _read_scales(network: nn.Module, trained: Path, run: Callable[[], object]) -
     return scales
 
 
-def _matrices(network: nn.Module) -> set[str]:
+def _name_matrices(network: nn.Module) -> set[str]:
     """Return the names of the weights that are stored in 8 bits."""
     return {
         f"{name}.weight"
@@ -144,7 +144,7 @@ def _matrices(network: nn.Module) -> set[str]:
     }
 
 
-def _arrays(network: nn.Module) -> Arrays:
+def _read_weights(network: nn.Module) -> Arrays:
     """Return the weights of a network without its word vectors."""
     return {
         name: value.numpy()

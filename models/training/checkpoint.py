@@ -163,29 +163,29 @@ def load_checkpoint(folder: Path, state: State) -> None:
         known = {k: v for k, v in rename_fields(rest["recipe"]).items() if k not in REMOVED}
         kind = state.recipe.get("kind")
         if known.get("kind", kind) != kind:  # its recipe has other fields
-            raise _of_another_run(folder, ["kind"])
+            raise _refuse_other_run(folder, ["kind"])
         items = known.pop("items")
         saved = recipe_of(state.schema.model_validate(known), items, folder.parent)
-        if different := [*_different(saved, state.recipe)]:
-            raise _of_another_run(folder, different)
+        if different := [*_find_differences(saved, state.recipe)]:
+            raise _refuse_other_run(folder, different)
         _restore(folder, rest, state)
     except UNREADABLE as error:
         what = f"cannot be read ({type(error).__name__})"
         raise TrainingError(f"{folder} {what}; start again without --resume") from error
 
 
-def _different(one: Recipe, other: Recipe) -> Iterator[str]:
+def _find_differences(one: Recipe, other: Recipe) -> Iterator[str]:
     """Yield the fields in which two recipes, or tables of them, differ."""
     for name in {**other, **one}:
         value = one.get(name)
         expected = other.get(name)
         if isinstance(value, dict) and isinstance(expected, dict):
-            yield from (f"{name}.{inner}" for inner in _different(value, expected))
+            yield from (f"{name}.{inner}" for inner in _find_differences(value, expected))
         elif value != expected:
             yield "the sizes of its corpora" if name == "items" else name
 
 
-def _of_another_run(folder: Path, different: list[str]) -> TrainingError:
+def _refuse_other_run(folder: Path, different: list[str]) -> TrainingError:
     what = f"is of another run, which differs in {', '.join(different)}"
     instead = "choose another --out, or replace it by a run without --resume"
     return TrainingError(f"{folder} {what}; {instead}")

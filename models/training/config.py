@@ -111,9 +111,9 @@ class Validation(Section):
 
     paths: tuple[NonEmpty, ...] = ()
     format: DialogueFormat = Field(default=DialogueFormat(), exclude_if=is_usual)
-    """As that of a corpus, for all of the files."""
+    """The columns and the encoding of all of the files, as for a corpus."""
     dialogues: PositiveInt = 300
-    """Drawn from each file. A dialogue that validates is not trained on, whatever file it is in."""
+    """Dialogues drawn from each file. They are not trained on, whatever file they are in."""
     every: PositiveInt = 200
     """Steps between validations; a checkpoint is written with each."""
 

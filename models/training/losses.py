@@ -399,7 +399,8 @@ def minimal_pairs_loss(vectors: Vectors, queries: Tensor) -> Tensor:
     context, plus a share of the softmax over the replies of all pairs.
 
     Args:
-        vectors: Of 2 n windows: each ends with its reply, and 2 i and 2 i + 1 are a pair.
+        vectors: The vectors of 2 n windows. Each window ends with its reply, and windows 2 i and
+            2 i + 1 are a pair.
         queries: (2 n, T, d) unit running queries.
     """
     own = torch.arange(len(queries), device=queries.device)

@@ -31,7 +31,7 @@ NEW_WEIGHT = 0.5
 OLD_WEIGHT = 20.0
 """Least pull of a known piece's vector toward the vector that it has."""
 OLD_WEIGHT_EACH = 0.2
-"""The same for each time that it occurs in the sources."""
+"""Pull of a known piece's vector for each time that the piece occurs in the sources."""
 ITERATIONS = 25
 """Iterations of the conjugate gradients."""
 _TINY = float(np.finfo(np.float32).tiny)

@@ -30,7 +30,7 @@ from turnwise.models.evaluation.short_term import (
     short_term_average_rank,
 )
 from turnwise.models.evaluation.split import LENGTHS, Split, encode_split, make_split
-from turnwise.models.evaluation.systems import pairwise_system, recommended
+from turnwise.models.evaluation.systems import pairwise_system, recommended_system
 from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.ioi.model import IoI
@@ -64,7 +64,7 @@ class ValidationSplit:
         `relative_rank` is the mean over the tasks of the average rank, divided by that of random
         choice; so no task counts more because it has more candidates.
         """
-        system = recommended(encode_split(encoder, self.split), aggregation)
+        system = recommended_system(encode_split(encoder, self.split), aggregation)
         ranks = ranks_by_length(system, self.split)
         measured = {"average_rank": ranks["average_rank"]}
         if self.examples:

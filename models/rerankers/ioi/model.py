@@ -137,20 +137,22 @@ def match(network: InteractionNetwork, examples: Sequence[Example]) -> Tensor:
     pairs = [(utterance, response) for context, response in examples for utterance in context]
     lengths = [max(len(utterance), len(response)) for utterance, response in pairs]
     groups = list(batches(lengths, PAIR_WORDS))
-    matched = [network.match(_pairs([pairs[index] for index in group], device)) for group in groups]
+    matched = [
+        network.match(_index_pairs([pairs[index] for index in group], device)) for group in groups
+    ]
     order = torch.tensor([index for group in groups for index in group], device=device)
     turns = torch.tensor([len(context) for context, _ in examples])
     return network.score(torch.cat(matched, dim=1)[:, torch.argsort(order)], turns)
 
 
-def _pairs(pairs: Sequence[tuple[WordIds, WordIds]], device: torch.device) -> Pairs:
-    utterances, of_utterance = _distinct([utterance for utterance, _ in pairs])
-    responses, of_response = _distinct([response for _, response in pairs])
+def _index_pairs(pairs: Sequence[tuple[WordIds, WordIds]], device: torch.device) -> Pairs:
+    utterances, of_utterance = _index_texts([utterance for utterance, _ in pairs])
+    responses, of_response = _index_texts([response for _, response in pairs])
     tensors = (utterances, responses, of_utterance, of_response)
     return Pairs(*(tensor.to(device) for tensor in tensors))
 
 
-def _distinct(texts: Sequence[WordIds]) -> tuple[Tensor, Tensor]:
+def _index_texts(texts: Sequence[WordIds]) -> tuple[Tensor, Tensor]:
     """Return (n, longest) distinct texts, padded, and the row of each text among them."""
     rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
     ids = np.full((len(rows), max(map(len, rows))), PADDING, np.int64)

@@ -16,8 +16,8 @@ from turnwise.models.evaluation.language_model import (
     NEW_TOKENS,
     LanguageModel,
     load_causal,
-    prompt,
     sampled_replies,
+    write_prompt,
 )
 from turnwise.models.evaluation.split import Context
 
@@ -180,13 +180,13 @@ def test_a_prompt_tells_the_dialogue_in_the_language() -> None:
     opening = "Zwei Personen unterhalten sich."
     closing = "Mit anderen Worten sagt A:"
     dialogue = ["A: is it far", "B: no", "A: thank you"]
-    assert prompt(SAID, "de").split("\n") == [opening, *dialogue, closing]
-    alone = prompt(SAID, "de", with_context=False)
+    assert write_prompt(SAID, "de").split("\n") == [opening, *dialogue, closing]
+    alone = write_prompt(SAID, "de", with_context=False)
     assert alone.split("\n") == [opening, "A: thank you", closing]
 
 
 def test_a_prompt_lists_the_choices_and_asks_for_the_most_similar() -> None:
-    listed = prompt(SAID, "en", with_context=False, choices=("thanks", "{no}"))
+    listed = write_prompt(SAID, "en", with_context=False, choices=("thanks", "{no}"))
     assert listed.split("\n") == [
         "Two people are talking.",
         "A: thank you",

@@ -7,14 +7,14 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.short_term import (
     ShortTermExample,
     _systems,
+    add_fit,
     evaluate_short_term,
     goal_systems,
     make_examples,
     short_term_average_rank,
-    weighted,
     without_goals,
 )
-from turnwise.models.evaluation.systems import precomputed, scores_of
+from turnwise.models.evaluation.systems import precomputed_system, scores_of
 from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
 from turnwise.models.scores import Aggregation, reachability
 
@@ -111,8 +111,8 @@ def test_both_scores_read_a_candidate_once_in_each_way(
 
 def test_the_next_utterance_score_has_half_the_weight() -> None:
     scores = {"g": [1.0, 2], "f": [4.0, 8]}
-    toward, fit = (precomputed(name, np.array([row])) for name, row in scores.items())
-    both = weighted(toward, fit)
+    toward, fit = (precomputed_system(name, np.array([row])) for name, row in scores.items())
+    both = add_fit(toward, fit)
     assert both.name == "g + 0.5 · f"
     assert both.scores(np.array([0]), np.array([1, 0])).tolist() == [[6, 3]]
 

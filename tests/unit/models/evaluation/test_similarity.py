@@ -11,15 +11,15 @@ from tests.unit.models.conftest import WORDS, Encoders
 from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
 from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.evaluation.language_model import LanguageModel, prompt
+from turnwise.models.evaluation.language_model import LanguageModel, write_prompt
 from turnwise.models.evaluation.similarity import (
     Pair,
     Question,
-    comparisons,
     cosine_systems,
     evaluate_choices,
     evaluate_language_models,
     evaluate_similarity,
+    make_comparisons,
     texts_of_examples,
     word_overlap,
 )
@@ -50,7 +50,9 @@ def scored(system: System) -> list[float]:
 def found(model: Model, said: Sequence[Context] = SAID) -> dict[str, list[float]]:
     """The scores of two pairs by system; the first pair has a context."""
     pairs = [Pair(one, other, 0, "", "") for one, other in zip(said, OTHERS, strict=True)]
-    return {system.name: scored(system) for system in cosine_systems(model, comparisons(pairs))}
+    return {
+        system.name: scored(system) for system in cosine_systems(model, make_comparisons(pairs))
+    }
 
 
 def expected(embed: Callable[[tuple[Utterance, ...], str], NDArray[np.floating]]) -> object:
@@ -141,7 +143,7 @@ def test_word_overlap_is_the_share_of_common_words() -> None:
     pairs = [
         Pair(Context((), Utterance("A", text)), other, 0, "", "") for text, other in texts.items()
     ]
-    data = comparisons(pairs)
+    data = make_comparisons(pairs)
     system = word_overlap(data)
     scores = [
         float(system.scores(np.array([n]), own)[0, 0]) for n, own in enumerate(data.candidates)
@@ -170,7 +172,7 @@ def test_correlations_are_those_of_the_systems(tiny_encoder: Encoders) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     pairs = make_pairs()
     rows = {row.system: row.metrics for row in evaluate_similarity({"t": encoder}, pairs)}
-    data = comparisons(pairs)
+    data = make_comparisons(pairs)
     systems = cosine_systems(encoder, data)
     assert list(rows) == ["word overlap", *(f"t · {system.name}" for system in systems)]
     scores = np.array([pair.score for pair in pairs])
@@ -230,7 +232,7 @@ def test_the_most_similar_choice_is_taken(tiny_encoder: Encoders) -> None:
     questions = make_questions()
     rows = {row.system: row for row in evaluate_choices({"t": encoder}, questions)}
     assert rows["chance"].metrics == {"accuracy": pytest.approx(0.2)}
-    data = comparisons(questions)
+    data = make_comparisons(questions)
     for system in cosine_systems(encoder, data):
         similar = system.scores(np.arange(12), np.arange(len(data.pool)))
         right = [
@@ -269,7 +271,7 @@ def test_a_language_model_takes_the_likeliest_choice(small_language_model: Path)
         whole = []
         token = []
         for question in asked:
-            given = prompt(question.said, "de", with_context=with_context)
+            given = write_prompt(question.said, "de", with_context=with_context)
             prompts = [given] * len(question.candidates)
             likelihoods, tokens = model.log_likelihoods(prompts, question.candidates)
             whole.append(int(np.argmax(likelihoods)) == question.answer)

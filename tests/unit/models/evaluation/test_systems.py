@@ -23,9 +23,9 @@ from turnwise.models.evaluation.systems import (
     pairwise_system,
     part_systems,
     reading_system,
-    recommended,
-    reranked,
-    retriever,
+    recommended_system,
+    reranked_system,
+    retriever_system,
     scores_of,
 )
 from turnwise.models.pairwise import PairwiseModel
@@ -185,7 +185,7 @@ def test_a_turn_encodes_as_often_as_in_the_service(
     encoded = encode_split(tiny_encoder(kind), make_split(dialogues[2:4], [3]))
     passes: list[int] = []
     monkeypatch.setattr(encoded.encoder, "forward", noted(passes, encoded.encoder.forward))
-    recommended(encoded, Aggregation()).work(0)
+    recommended_system(encoded, Aggregation()).work(0)
     assert passes == [1] * (1 + kind.encodes_first)
 
 
@@ -281,10 +281,10 @@ def test_the_second_system_orders_the_short_list_and_reads_no_more() -> None:
         seen.extend(candidates)
         return fixed(second).scores(contexts, candidates)
 
-    final = reranked(fixed(first), System("second", scores), 3)
+    final = reranked_system(fixed(first), System("second", scores), 3)
     assert list(np.argsort(-final.scores(one, np.arange(5))[0])) == [1, 2, 0, 3, 4]
     assert sorted(seen) == [0, 1, 2]
-    everything = reranked(fixed(first), fixed(second)).scores(one, np.arange(5))
+    everything = reranked_system(fixed(first), fixed(second)).scores(one, np.arange(5))
     assert everything[0].tolist() == second
 
 
@@ -301,8 +301,8 @@ def test_the_system_of_the_model_card_scores_by_its_aggregation(
     tiny_encoder: Encoders, split: Split, aggregation: Aggregation, name: str, finder: str
 ) -> None:
     encoded = encode_split(tiny_encoder(EncoderKind.TRIPLE), split)
-    system = recommended(encoded, aggregation)
-    assert (system.name, retriever(encoded, aggregation).name) == (name, finder)
+    system = recommended_system(encoded, aggregation)
+    assert (system.name, retriever_system(encoded, aggregation).name) == (name, finder)
     both = zip(encoded.first, encoded.second, strict=True)
     expected = [aggregation.scores(b1, b2, encoded.vectors) for b1, b2 in both]
     np.testing.assert_allclose(all_scores(system, encoded), expected, atol=1e-4)

@@ -8,7 +8,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from threading import Timer
 
-_PATIENCE = 180.0
+_PATIENCE = 600.0
 """Seconds for a block: only so that one that hangs ends."""
 _END = "\x04"
 """Ends the output of a block; with the status behind it, of the whole shell."""

@@ -108,7 +108,7 @@ def _start() -> str:
     )
     try:
         port = _port(folder, process)
-        eventually(lambda: _answers(port), _START_SECONDS)
+        eventually(lambda: _answers(port))
     except BaseException:
         _end(process.pid, folder)
         raise

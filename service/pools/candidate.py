@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -185,6 +185,10 @@ class Candidate:
     __hash__ = None  # type: ignore[assignment]
 
 
+FindCandidate = Callable[[str], Candidate | None]
+"""Returns the candidate of a pool with an id; None if the pool lacks it."""
+
+
 def _compact(metadata: Mapping[str, Any]) -> bytes:
     return _encoder.encode(metadata).encode(errors="surrogatepass")  # as `json.loads` decodes it
 
@@ -192,6 +196,21 @@ def _compact(metadata: Mapping[str, Any]) -> bytes:
 def sorted_json(metadata: Mapping[str, Any]) -> str:
     """Return JSON that is equal for equal metadata; an empty string for none."""
     return json.dumps(metadata, sort_keys=True) if metadata else ""
+
+
+def list_examples(candidates: Iterable[Candidate]) -> list[str]:
+    """Return the examples of candidates, learned ones included, candidate by candidate."""
+    return [text for candidate in candidates for text in candidate.all_examples]
+
+
+def keep_learned(find: FindCandidate, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return candidates with what those of the same ids in a pool have learned."""
+    return [candidate.keep_learned(find(candidate.id)) for candidate in candidates]
+
+
+def select_changed(find: FindCandidate, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates that a pool lacks, or has otherwise."""
+    return [candidate for candidate in candidates if find(candidate.id) != candidate]
 
 
 def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:

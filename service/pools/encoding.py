@@ -10,7 +10,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.models.scores import rows, running_query
 from turnwise.service.encoder.queue import Priority
-from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.candidate import Candidate, list_examples
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.vectors import empty_vectors
 from turnwise.service.pools.memory.workers import Workers
@@ -113,6 +113,12 @@ class KnownVectors:
     candidates: dict[str, Float16] = field(default_factory=dict)
     examples: dict[str, Float16] = field(default_factory=dict)
 
+    def add(self, batch: CandidateBatch) -> None:
+        """Add the vectors of candidates and of their examples."""
+        texts = (candidate.text for candidate in batch.candidates)
+        self.candidates.update(zip(texts, batch.vectors, strict=True))
+        self.examples.update(zip(list_examples(batch.candidates), batch.examples, strict=True))
+
 
 def draw_contexts(texts: Sequence[str]) -> list[list[str]]:
     """Return contexts of texts drawn at random; equal texts give equal contexts."""
@@ -136,9 +142,10 @@ async def encode_batch(
     for start in range(0, len(candidates), _SLICE):
         some = candidates[start : start + _SLICE]
         texts = [candidate.text for candidate in some]
-        said = [text for candidate in some for text in candidate.all_examples]
         vectors.append(await _encode_slices(encoder.candidates, encoder.dimension, texts))
-        examples.append(await _encode_slices(encoder.examples, encoder.dimension, said))
+        examples.append(
+            await _encode_slices(encoder.examples, encoder.dimension, list_examples(some))
+        )
         if progress:
             progress(start + len(some), len(candidates))
     return CandidateBatch(candidates, np.concatenate(vectors), np.concatenate(examples))

@@ -11,7 +11,12 @@ from typing import NamedTuple
 
 from turnwise.models.texts import write_count
 from turnwise.service.errors import PoolFull, PoolNotReady
-from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.candidate import (
+    Candidate,
+    keep_learned,
+    list_examples,
+    select_changed,
+)
 from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_unknown
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
@@ -196,7 +201,7 @@ class LocalPool(Pool):
         """Add or replace candidates in one version, or change nothing."""
 
         def plan(contents: Contents) -> Plan:
-            return Plan(_select_changed(contents, _keep_learned(contents, candidates)), [])
+            return Plan(select_changed(contents.get, keep_learned(contents.get, candidates)), [])
 
         edited = await self._edit(plan, KnownVectors(), progress)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
@@ -207,7 +212,7 @@ class LocalPool(Pool):
         def plan(contents: Contents) -> Plan:
             found = contents.candidates() if ids is None else map(contents.get, ids)
             revised = [revise(candidate) for candidate in found if candidate]
-            return Plan(_select_changed(contents, revised), [])
+            return Plan(select_changed(contents.get, revised), [])
 
         return await self._edit(plan, KnownVectors())
 
@@ -230,15 +235,14 @@ class LocalPool(Pool):
         known = KnownVectors()
         async for batch in batches:
             candidates += batch.candidates
-            texts = (candidate.text for candidate in batch.candidates)
-            known.candidates.update(zip(texts, batch.vectors, strict=True))
-            said = (text for candidate in batch.candidates for text in candidate.all_examples)
-            known.examples.update(zip(said, batch.examples, strict=True))
+            known.add(batch)
         wanted = {candidate.id for candidate in candidates}
 
         def plan(contents: Contents) -> Plan:
             removed = [c.id for c in contents.candidates() if c.id not in wanted]
-            return Plan(_select_changed(contents, _keep_learned(contents, candidates)), removed)
+            return Plan(
+                select_changed(contents.get, keep_learned(contents.get, candidates)), removed
+            )
 
         edited = await self._edit(plan, known)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
@@ -461,7 +465,7 @@ class LocalPool(Pool):
         def look_up() -> list[str]:
             unknown = {text for text in texts if text not in known.candidates}
             known.candidates.update(contents.find_vectors(unknown))
-            said = [text for candidate in candidates for text in candidate.all_examples]
+            said = list_examples(candidates)
             unknown = {text for text in said if text not in known.examples}
             known.examples.update(contents.find_example_vectors(unknown))
             return said
@@ -483,17 +487,9 @@ class LocalPool(Pool):
             self.state = "encoding"
 
 
-def _keep_learned(contents: Contents, wanted: Sequence[Candidate]) -> list[Candidate]:
-    return [candidate.keep_learned(contents.get(candidate.id)) for candidate in wanted]
-
-
-def _select_changed(contents: Contents, wanted: Sequence[Candidate]) -> list[Candidate]:
-    return [candidate for candidate in wanted if contents.get(candidate.id) != candidate]
-
-
 def _find_difference(before: Contents, after: Contents) -> Edit:
     """Return the edit that turns the earlier contents into the later ones."""
-    changed = _select_changed(before, after.candidates())
+    changed = select_changed(before.get, after.candidates())
     removed = [c.id for c in before.candidates() if c.id not in after]
     ids = [candidate.id for candidate in changed]
     return Edit(changed, after.take(ids), removed, after.take_examples(ids))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from turnwise.service.errors import PoolNotReady
-from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.candidate import Candidate, list_examples
 from turnwise.service.pools.encoding import Kind, KnownVectors, PoolEncoder, encode_unknown
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
@@ -143,8 +143,7 @@ class Replay:
             texts = [candidate.text for candidate in candidates]
             vectors = await self._encode(name, texts, encoded, "candidates")
         if examples is None:
-            texts = [text for candidate in candidates for text in candidate.all_examples]
-            examples = await self._encode(name, texts, encoded, "examples")
+            examples = await self._encode(name, list_examples(candidates), encoded, "examples")
         return CandidateBatch(candidates, vectors, examples)
 
     async def _read(self, name: str, memory: Admission) -> _Read:

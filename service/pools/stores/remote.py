@@ -23,7 +23,12 @@ from time import monotonic
 from typing import NamedTuple
 
 from turnwise.service.errors import Conflict, PoolNotReady
-from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.candidate import (
+    Candidate,
+    keep_learned,
+    list_examples,
+    select_changed,
+)
 from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_unknown
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.workers import Work
@@ -62,7 +67,7 @@ LAG_SECONDS = 3.0
 see an edit."""
 
 
-MakeCandidates = Callable[[Mapping[str, Stored]], Sequence[Candidate]]
+MakeCandidates = Callable[[Mapping[str, Candidate]], Sequence[Candidate]]
 """Returns the candidates that an edit wants, from those that the pool has, by id."""
 
 
@@ -182,7 +187,7 @@ class RemotePool(Pool):
     ) -> Edited:
         """Write the candidates that differ, batch by batch, and count one edit."""
         ids = [candidate.id for candidate in candidates]
-        edited = await self._edit(ids, lambda has: _keep_learned(has, candidates), progress)
+        edited = await self._edit(ids, lambda has: keep_learned(has.get, candidates), progress)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def revise(self, revise: Revise, ids: Sequence[str] | None = None) -> Edited:
@@ -191,7 +196,7 @@ class RemotePool(Pool):
             ids = []
             async for batch in self.view().scan():
                 ids += [each.id for each in batch.candidates if revise(each) != each]
-        return await self._edit(ids, lambda has: [revise(each.candidate) for each in has.values()])
+        return await self._edit(ids, lambda has: [revise(each) for each in has.values()])
 
     async def _edit(
         self, ids: Sequence[str], make: MakeCandidates, progress: EncodingProgress | None = None
@@ -234,17 +239,18 @@ class RemotePool(Pool):
         progress: EncodingProgress | None = None,
     ) -> _Plan:
         """Return what an edit changes, as the store is now; `vectors` gets what is encoded."""
-        has = await fetch_rows(self.store, known.collection.name, ids)
-        changed = _select_changed(has, make(has))
+        rows = await fetch_rows(self.store, known.collection.name, ids)
+        has = {id: row.candidate for id, row in rows.items()}
+        changed = select_changed(has.get, make(has))
         self._check_examples(changed)
-        before = example_rows(has[each.id].candidate for each in changed if each.id in has)
+        before = example_rows(has[each.id] for each in changed if each.id in has)
         after = {row.id for row in example_rows(changed)}
         kept = await fetch_rows(
             self.store,
             name_examples(known.collection.name),
             [row.id for row in before if row.id in after],
         )
-        vectors.candidates.update(_vectors_by_text(has))
+        vectors.candidates.update(_vectors_by_text(rows))
         vectors.examples.update(_vectors_by_text(kept))
         batch = await self._encode(changed, vectors, progress)
         former = [row.id for row in before if row.id not in after]
@@ -258,9 +264,8 @@ class RemotePool(Pool):
     ) -> CandidateBatch:
         """Return candidates with their vectors; those of known texts are not encoded again."""
         texts = [candidate.text for candidate in candidates]
-        said = [text for candidate in candidates for text in candidate.all_examples]
         encode = partial(encode_unknown, self.encoder, self._workers)
-        examples = await encode(said, known, progress, kind="examples")
+        examples = await encode(list_examples(candidates), known, progress, kind="examples")
         vectors = await encode(texts, known, progress)
         return CandidateBatch(candidates, vectors, examples)
 
@@ -288,10 +293,11 @@ class RemotePool(Pool):
             async for batch in batches:
                 # An empty pool need not be asked.
                 ids = [candidate.id for candidate in batch.candidates] if known.size else []
-                has = await fetch_rows(self.store, known.collection.name, ids)
+                rows = await fetch_rows(self.store, known.collection.name, ids)
+                has = {id: row.candidate for id, row in rows.items()}
                 learned = await self._add_learned(has, batch)
                 size += len(learned.candidates)
-                changed += len(_select_changed(has, learned.candidates))
+                changed += len(select_changed(has.get, learned.candidates))
                 yield learned
 
         filled = await filled_collection(self.key, self.store, self.encoder, counted())
@@ -300,18 +306,14 @@ class RemotePool(Pool):
         return Edited(self.known.position.version, changed, size - changed, size)
 
     async def _add_learned(
-        self, has: Mapping[str, Stored], batch: CandidateBatch
+        self, has: Mapping[str, Candidate], batch: CandidateBatch
     ) -> CandidateBatch:
         """Return a batch with what the pool's candidates of its ids have learned."""
-        candidates = _keep_learned(has, batch.candidates)
+        candidates = keep_learned(has.get, batch.candidates)
         if candidates == [*batch.candidates]:
             return batch
-        texts = [candidate.text for candidate in batch.candidates]
-        said = [text for candidate in batch.candidates for text in candidate.all_examples]
-        known = KnownVectors(
-            candidates=dict(zip(texts, batch.vectors, strict=True)),
-            examples=dict(zip(said, batch.examples, strict=True)),
-        )
+        known = KnownVectors()
+        known.add(batch)
         return await self._encode(candidates, known)
 
     async def _switch_to(self, filled: Collection, read: StoredPool, size: int) -> None:
@@ -433,14 +435,3 @@ class RemotePool(Pool):
 
 def _vectors_by_text(stored: Mapping[str, Stored]) -> dict[str, Float16]:
     return {each.candidate.text: each.vector for each in stored.values()}
-
-
-def _keep_learned(has: Mapping[str, Stored], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates with what the pool's candidates of their ids have learned."""
-    before = {id: stored.candidate for id, stored in has.items()}
-    return [each.keep_learned(before.get(each.id)) for each in candidates]
-
-
-def _select_changed(has: Mapping[str, Stored], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates that a pool lacks, or has otherwise."""
-    return [c for c in candidates if c.id not in has or has[c.id].candidate != c]

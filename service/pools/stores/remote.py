@@ -44,7 +44,7 @@ from turnwise.service.pools.redis.values import (
 from turnwise.service.pools.resources import PoolResources
 from turnwise.service.pools.stores import CandidateStore, Stored
 from turnwise.service.pools.stores.facets import HAVING_GROUP
-from turnwise.service.pools.stores.new_collection import filled_collection
+from turnwise.service.pools.stores.new_collection import drop_unused, filled_collection
 from turnwise.service.pools.stores.recall import RECALL, choose_width, find_least_scores
 from turnwise.service.pools.stores.remote_view import WIDTH, RemoteView
 from turnwise.service.pools.stores.rows import (
@@ -322,9 +322,13 @@ class RemotePool(Pool):
         Raises:
             Conflict: The pool was edited since it was read; the new collection is dropped.
         """
-        if not await self.records.move(
-            self.key, read.position, None, store=self.store.name, collection=filled, size=size
-        ):
+        move = partial(self.records.move, self.key, store=self.store.name, collection=filled)
+        try:
+            is_moved = await move(read.position, None, size=size)
+        except BaseException:
+            await drop_unused(self.records, self.key, self.store, filled.name)
+            raise
+        if not is_moved:
             await self.store.drop(filled.name)
             raise Conflict(f"pool '{self.key.name}' was edited meanwhile; nothing was changed")
         await self._resources.count_change()

@@ -673,6 +673,24 @@ async def test_a_replacement_that_comes_after_an_edit_is_rejected_and_leaves_no_
 
 
 @any_engine
+async def test_a_replacement_that_redis_does_not_take_leaves_no_collection(
+    filled: Fill, left: Left, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await filled("One.")
+    await write_snapshot(replica.view(), tmp_path / "s", model="tiny", fingerprint="tiny")
+    store = store_of(replica)
+    before = await left(store)
+
+    async def fails(*_: object, **__: object) -> None:
+        raise StateUnavailable("Redis cannot be reached")
+
+    patch_records(monkeypatch, "move", fails)
+    with pytest.raises(StateUnavailable):
+        await replica.pools.replace("n", "p", read_snapshot(tmp_path / "s", 10_000).batches)
+    assert await left(store) == before
+
+
+@any_engine
 async def test_an_edit_of_a_collection_that_was_just_replaced_is_repeated_in_the_new_one(
     filled: Fill, start_with: StartWith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

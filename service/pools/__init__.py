@@ -2,10 +2,11 @@
 
 - `following` (`FollowedPools`): the pools of this replica, which follow Redis; `pool` (`Pool`): one
   of them; `view` (`PoolView`): one version of it, as a request searches it.
-- `opening`: makes pools; `resources`: what they share; `names`: names and aliases; `growth`: the
-  limit of a namespace; `awaited`: the pools that readiness waits for.
+- `opener`: makes pools; `resources`: what they share; `names`: names and aliases; `missing`: those
+  that Redis lost; `readiness`: the pools that a replica waits for; `namespace_limit`.
 - `candidate`, `filter`, `encoding`: candidates, conditions on their metadata, their vectors.
-- `listing`: a page of the candidates, and the search for words in them.
+- `listing`: a page of the candidates, and the search for words in them; `slots`: places in a text
+  that a session fills.
 - `redis`: the log of a pool in Redis, the names of all pools, and aliases.
 - `memory`: a pool in memory, its contents and indexes.
 - `stores`: a pool in a candidate store, and the engines.

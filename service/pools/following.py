@@ -24,17 +24,16 @@ from turnwise.service.errors import (
 )
 from turnwise.service.observe.logs import namespace as acting
 from turnwise.service.observe.metrics import Metrics, ReplicaPoolState
-from turnwise.service.pools.awaited import AwaitedPools
 from turnwise.service.pools.encoding import PoolEncoder
-from turnwise.service.pools.filling import Filling
-from turnwise.service.pools.growth import NamespaceLimit
 from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.workers import Background, Work, Workers, log_errors
 from turnwise.service.pools.missing import MissingPools
 from turnwise.service.pools.names import PoolNames
-from turnwise.service.pools.opening import PoolOpener
+from turnwise.service.pools.namespace_limit import NamespaceLimit
+from turnwise.service.pools.opener import PoolOpener
 from turnwise.service.pools.pool import Backend, Pool
+from turnwise.service.pools.readiness import AwaitedPools, RequiredPool
 from turnwise.service.pools.redis.directory import Changes, Directory
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import PoolKey, PoolMoved, Revision, not_found
@@ -116,8 +115,17 @@ class FollowedPools:
         self._changes: Changes | None = None
         self._next_full_poll = 0.0
         self._noted_at = 0.0
-        self._filling = Filling(fill_seconds)
-        workers = Workers(search_threads, metrics)
+        self._required = RequiredPool(fill_seconds)
+        self.resources = self._make_resources(limits, search_threads, index_folder)
+        self.opener = PoolOpener(backends, self.resources, store)
+        for state in get_args(ReplicaPoolState):
+            metrics.pools.labels(state).set_function(partial(self._count_pools, state))
+
+    def _make_resources(
+        self, limits: PoolLimits, search_threads: int, index_folder: Path
+    ) -> PoolResources:
+        """Return what the pools share."""
+        workers = Workers(search_threads, self._metrics)
         check_growth = None
         if limits.namespace_bytes is not None:
             check_growth = NamespaceLimit(
@@ -125,21 +133,18 @@ class FollowedPools:
                 self.records,
                 self.in_memory,
                 workers,
-                metrics,
+                self._metrics,
                 limit=limits.namespace_bytes,
             ).check
-        self.resources = PoolResources(
+        return PoolResources(
             workers=workers,
             memory=Memory(),
             files=IndexFiles(index_folder),
             limits=limits,
-            metrics=metrics,
+            metrics=self._metrics,
             count_change=self.directory.count_change,
             check_growth=check_growth,
         )
-        self.opener = PoolOpener(backends, self.resources, store)
-        for state in get_args(ReplicaPoolState):
-            metrics.pools.labels(state).set_function(partial(self._count_pools, state))
 
     async def start(self, first: Collection[PoolKey] = ()) -> None:
         """Begin to read the first pools, and those that requests have lately named anywhere.
@@ -155,9 +160,9 @@ class FollowedPools:
 
     async def keep_filled(self, fill: Work) -> None:
         """Fill a pool that must exist: call `fill` now, and again whenever Redis lost its data."""
-        self._filling.require(fill)
+        self._required.require(fill)
         try:
-            await self._filling.run()
+            await self._required.fill()
         except (Unavailable, NotEnoughMemory) as error:  # a poll calls it again
             _log.warning("pools: %s", error)
 
@@ -174,7 +179,7 @@ class FollowedPools:
 
         Once it is ready, nothing that happens to a pool changes it, except a loss of Redis's data.
         """
-        return self._filling.is_done and self._awaited.are_ready
+        return self._required.is_there and self._awaited.are_ready
 
     def get(self, key: PoolKey) -> Pool:
         """Return a pool as this replica has it.
@@ -377,10 +382,10 @@ class FollowedPools:
             self._metrics.redis_losses.labels("database").inc()
             lost = write_count(len(self.names.listed), "pool")
             _log.error("Redis lost its data: %s, and all sessions", lost)
-            self._filling.start_again()
+            self._required.note_loss()
             self._changes = None  # compare everything, even if the number is the same
-        if self._filling.is_due:
-            self.background.begin("fill", self._filling.run)
+        if self._required.is_due:
+            self.background.begin("fill", self._required.fill)
 
     async def _follow(self, pool: Pool) -> None:
         try:

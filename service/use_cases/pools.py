@@ -19,7 +19,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate, distinct
 from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder
 from turnwise.service.pools.following import FollowedPools
-from turnwise.service.pools.opening import explain_missing_encoder, explain_missing_store
+from turnwise.service.pools.opener import explain_missing_encoder, explain_missing_store
 from turnwise.service.pools.pool import Pool, Revise
 from turnwise.service.pools.redis.values import PoolKey, PoolMoved, Revision, Summary, not_found
 from turnwise.service.pools.stores.new_collection import drop_unused, empty_collection

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from turnwise.service.pools.filling import Filling
+from turnwise.service.pools.readiness import RequiredPool
 
 pytestmark = pytest.mark.anyio
 
@@ -25,28 +25,28 @@ class _Pool:
 
 async def test_a_pool_that_takes_long_to_fill_is_not_filled_twice_at_once() -> None:
     pool = _Pool()
-    filling = Filling(retry_seconds=0.0)
-    filling.require(pool.fill)
-    first = asyncio.create_task(filling.run())
+    required = RequiredPool(retry_seconds=0.0)
+    required.require(pool.fill)
+    first = asyncio.create_task(required.fill())
     await pool.begun.wait()
-    assert not filling.is_due
+    assert not required.is_due
     pool.go_on.set()
     await first
-    assert filling.is_done
+    assert required.is_there
     assert pool.fills == 1
 
 
 async def test_a_pool_that_redis_loses_while_it_is_filled_is_filled_again() -> None:
     pool = _Pool()
-    filling = Filling(retry_seconds=60.0)
-    filling.require(pool.fill)
-    first = asyncio.create_task(filling.run())
+    required = RequiredPool(retry_seconds=60.0)
+    required.require(pool.fill)
+    first = asyncio.create_task(required.fill())
     await pool.begun.wait()
-    filling.start_again()
+    required.note_loss()
     pool.go_on.set()
     await first
-    assert not filling.is_done
-    assert filling.is_due
-    await filling.run()
-    assert filling.is_done
+    assert not required.is_there
+    assert required.is_due
+    await required.fill()
+    assert required.is_there
     assert pool.fills == 2

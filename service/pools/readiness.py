@@ -1,8 +1,12 @@
-"""`AwaitedPools`: the pools for which a replica waits before it is ready."""
+"""The pools that a replica waits for before it is ready.
+
+It waits for those that were in use when it started, and for the one that must exist.
+"""
 
 from collections.abc import Callable, Iterable
 from time import monotonic
 
+from turnwise.service.pools.memory.workers import Work
 from turnwise.service.pools.pool import Pool
 
 
@@ -50,3 +54,50 @@ class AwaitedPools:
         if pool.is_refused and monotonic() - self._begun_at > self._refused_seconds:
             return False
         return pool.is_awaited
+
+
+class RequiredPool:
+    """The pool that must exist, if one must: says when it is due to be filled, and fills it."""
+
+    def __init__(self, retry_seconds: float) -> None:
+        """Require no pool until `require`.
+
+        Args:
+            retry_seconds: Seconds after which a pool that could not be filled is filled again.
+        """
+        self.is_there = True
+        """Whether the pool is there, or none must be."""
+        self._retry_seconds = retry_seconds
+        self._fill: Work | None = None
+        self._is_filling = False
+        self._next_at = 0.0
+        self._losses = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to fill the pool, and nobody is filling it."""
+        return not (self.is_there or self._is_filling) and monotonic() > self._next_at
+
+    def require(self, fill: Work) -> None:
+        """Require the pool that this function fills."""
+        self._fill = fill
+        self.note_loss()
+
+    def note_loss(self) -> None:
+        """Make the pool due, because Redis may not have it any more."""
+        self.is_there = self._fill is None
+        self._next_at = 0.0
+        self._losses += 1
+
+    async def fill(self) -> None:
+        """Fill the pool, if one must exist."""
+        if self._fill is None:
+            return
+        self._is_filling = True
+        self._next_at = monotonic() + self._retry_seconds
+        losses = self._losses
+        try:
+            await self._fill()
+            self.is_there = losses == self._losses
+        finally:
+            self._is_filling = False

@@ -48,12 +48,11 @@ class DataError(TurnwiseError):
         self.option = option
 
     def __str__(self) -> str:
-        return self.explain(f"--{self.option}")
+        return f"{_describe_location(self.file, self.line, self.field)}: {self.what}"
 
-    def explain(self, option: str) -> str:
-        """Return the message for a caller who has another name for the option."""
-        advice = f", or name it with {option}" if self.option else ""
-        return f"{_describe_location(self.file, self.line, self.field)}: {self.what}{advice}"
+    def advise(self, option: str) -> str:
+        """Return the message with the option, as the caller writes it, that would also help."""
+        return f"{self}, or name it with {option}" if self.option else str(self)
 
 
 class ConfigError(TurnwiseError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from turnwise.models.card import OWN_RERANKER, has_own_reranker, locate_model, model_name
+from turnwise.models.errors import DataError
 from turnwise.models.rerankers.cascade import Cascade, read_cascade
 from turnwise.models.rerankers.pairs import PairReranker
 from turnwise.models.texts import write_count
@@ -38,7 +39,7 @@ from turnwise.service.selection.reranking import Reranking
 from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import SessionStore
 from turnwise.service.sessions.writers import SessionWriters
-from turnwise.service.settings import Settings
+from turnwise.service.settings import Settings, SettingsError
 from turnwise.service.threads import FairThreads, share_threads
 from turnwise.service.use_cases.candidates import Candidates
 from turnwise.service.use_cases.chat import Chat
@@ -350,8 +351,15 @@ def _make_services(
 
 
 async def _fill_default_pool(pools: Pools, file: Path, most: int) -> None:
-    """Create the pool `default` of the namespace without a key, unless it exists."""
-    candidates = await asyncio.to_thread(read_candidates, file, most)
+    """Create the pool `default` of the namespace without a key, unless it exists.
+
+    Raises:
+        SettingsError: The file cannot be read, or holds something else than candidates.
+    """
+    try:
+        candidates = await asyncio.to_thread(read_candidates, file, most)
+    except DataError as error:
+        raise SettingsError(f"TURNWISE_DEFAULT_POOL: {error}") from None
     try:
         await pools.load(NAMESPACE, DEFAULT_POOL)
         if (await pools.view(NAMESPACE, DEFAULT_POOL)).version:

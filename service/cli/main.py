@@ -5,7 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from turnwise.models.errors import TurnwiseError
+from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.extras import EXTRAS, install_line
 from turnwise.service.cli.backup import backup, restore
 from turnwise.service.cli.chat import chat
@@ -93,7 +93,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         _report_missing_extra(error)
     except (TurnwiseError, OSError) as error:
-        _fail("; ".join([str(error), *getattr(error, "__notes__", ())]))
+        said = error.advise(f"--{error.option}") if isinstance(error, DataError) else str(error)
+        _fail("; ".join([said, *getattr(error, "__notes__", ())]))
 
 
 def _report_missing_extra(error: ModuleNotFoundError) -> NoReturn:

@@ -255,7 +255,7 @@ class _FileUpload:
                 path = path.with_suffix("")
             return Uploaded(*read_open_file(content, str(path), most, self.memory, reader))
         except DataError as error:
-            what = error.explain(_name_parameter(error.option))
+            what = error.advise(_name_parameter(error.option))
             raise InvalidRequest([FieldError((), what)], "; nothing was changed") from None
         except CORRUPT as error:
             raise InvalidRequest.field(f"{path}: corrupt or truncated: {error}") from None

@@ -9,7 +9,9 @@ from packaging.requirements import Requirement
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from turnwise.models.errors import DataError
 from turnwise.models.extras import install_line
+from turnwise.service.candidate_files import CandidateFile
 from turnwise.service.cli import main as cli
 from turnwise.service.cli.main import app, main
 
@@ -63,6 +65,19 @@ def test_an_error_of_the_user_prints_one_line(
     assert caught.value.code == 2
     line = "error: TURNWISE_HOTS is not a setting; did you mean TURNWISE_HOST?\n"
     assert capsys.readouterr().err == line
+
+
+def test_an_error_about_a_file_names_the_option_that_helps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "replies.csv"
+    file.write_bytes("text\nSchön.\n".encode("cp1252"))
+    with pytest.raises(DataError, match=r"save it as UTF-8$"):
+        CandidateFile.read(file)
+    monkeypatch.setattr("sys.argv", ["turnwise", "pool", "load", str(file), "--pool", "p"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err.endswith("save it as UTF-8, or name it with --encoding\n")
 
 
 def test_the_version_is_that_of_the_project() -> None:

@@ -214,4 +214,5 @@ def test_options_name_the_columns_and_the_encoding_of_dialogues(
     failed = CliRunner().invoke(app, [*args, *names, "--encoding", "cp1252"])
     assert 'no column "Wen" among "Fall", "Wer", "Was"' in str(failed.exception)
     failed = CliRunner().invoke(app, [*args, *names])
-    assert "or name it with --encoding" in str(failed.exception)
+    assert isinstance(failed.exception, DataError)
+    assert failed.exception.option == "encoding"

@@ -4,7 +4,9 @@ import hashlib
 from typing import NamedTuple, Self
 
 from turnwise.service.errors import IdempotencyMismatch
+from turnwise.service.observe.logs import reads_learned
 from turnwise.service.sessions.store import Answered
+from turnwise.service.wire.pools import Matched, Selected
 from turnwise.service.wire.sessions import TurnAnswer, TurnRequest
 
 
@@ -34,7 +36,16 @@ class Retry(NamedTuple):
         if answered.body != self.body:
             raise IdempotencyMismatch("an earlier request with this key had another body")
         answer = TurnAnswer.model_validate_json(answered.answer, extra="ignore")
-        return answer.model_copy(update={"replayed": True})
+        candidates = answer.candidates
+        if not reads_learned.get():  # another caller, who may read them, had the first answer
+            candidates = [_hide_learned(each) for each in candidates]
+        return answer.model_copy(update={"candidates": candidates, "replayed": True})
+
+
+def _hide_learned(candidate: Selected) -> Selected:
+    if candidate.matched is None or not candidate.matched.learned:
+        return candidate
+    return candidate.model_copy(update={"matched": Matched(learned=True)})
 
 
 def _digest(text: str) -> str:

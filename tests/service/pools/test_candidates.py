@@ -250,6 +250,20 @@ def taught(keyed: Live) -> Live:
     return keyed
 
 
+def test_a_replayed_turn_shows_a_learned_example_only_to_the_scope_of_pools(taught: Live) -> None:
+    path, body = RESPONSES["turn"]
+    replayed = [
+        taught.http.post(
+            path, json=body, headers={"Authorization": f"Bearer {key}", "Idempotency-Key": "k"}
+        ).json()
+        for key in ("both", "reader", "both")
+    ]
+    assert [answer["replayed"] for answer in replayed] == [False, True, True]
+    shown = {"example": PRIVATE, "learned": True}
+    matched = [answer["candidates"][0]["matched"] for answer in replayed]
+    assert matched == [shown, {"learned": True}, shown]
+
+
 def test_only_the_scope_of_pools_lists_what_candidates_have_learned(taught: Live) -> None:
     def listed(headers: dict[str, str], **query: str) -> list[dict[str, Any]]:
         answer = taught.http.get("/pools/shop/candidates", params=query, headers=headers)

@@ -69,7 +69,9 @@ def doctor(
 
 
 def _make_table(findings: Sequence[Finding]) -> Table:
-    table = Table("", "check", "found", "advice", box=SIMPLE_HEAD, highlight=False)
+    table = Table(box=SIMPLE_HEAD, highlight=False)
+    for heading in ("", "check", "found", "advice"):
+        table.add_column(heading, overflow="fold")
     for finding in findings:
         grade = f"[{_COLOURS[finding.grade]}]{finding.grade}"
         texts = (finding.subject, finding.found, finding.advice)

@@ -65,19 +65,21 @@ async def _examine_local(
     pairwise: bool,
 ) -> Finding:
     subject = f"pool {key}"
-    if revision is None or (log := await records.read(key)) is None:
+    (summary,) = await records.summaries([key])
+    log = await records.read(key)
+    if revision is None or summary is None or log is None:
         return Finding(subject, "ok", "is being deleted")
     if revision.encoder_name == "pairwise" and not pairwise:
         return Finding(subject, "fail", "encoded by a pairwise model", "set TURNWISE_PAIRWISE")
     fits = [await records.has_vectors(key, name) for name in log.chunks]
-    found = f"version {log.position.version}, {write_count(log.stored, 'candidate')} stored"
+    found = f"version {summary.version}, {write_count(summary.size, 'candidate')} stored"
     if None in fits or not log.whole:
         advice = "delete it, then restore a snapshot (`turnwise pool restore`) or load it"
         return Finding(subject, "fail", f"{found}; parts are missing", advice)
     if False in fits and revision.encoder_name == "default":
         advice = "the service encodes them when a request first names the pool"
         return Finding(subject, "warn", f"{found}, of another model", advice)
-    if not log.stored:
+    if not summary.size:
         return Finding(subject, "warn", "empty", f"`turnwise pool load FILE --pool {key.name}`")
     return Finding(subject, "ok", found)
 

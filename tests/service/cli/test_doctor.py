@@ -28,9 +28,10 @@ def port(live: Live) -> int:
 
 
 def test_a_service_that_runs(live: Live, examined: Examined) -> None:
+    live.fill(["Another text."])
     found = examined(port=port(live))
     assert {finding.grade for finding in found.values()} <= {"ok", "warn"}
-    assert found["pool default/default"].found == f"version 1, {len(REPLIES)} candidates stored"
+    assert found["pool default/default"].found == f"version 2, {len(REPLIES)} candidates stored"
     assert found[f"port {port(live)}"].found.endswith(", ready")
     assert "dimension 32" in found["model"].found
 

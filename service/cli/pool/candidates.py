@@ -191,7 +191,10 @@ def _check_removed(removed: list[str], known: list[str]) -> None:
 
 
 def _list_pools(client: "Client") -> None:
-    for pool in client.pools().pools:
+    pools = client.pools().pools
+    if not pools:
+        typer.echo("no pool: `turnwise pool load FILE --pool NAME` makes one", err=True)
+    for pool in pools:
         facts = (
             f"{pool.name}: {write_count(pool.size, 'candidate')}, version {pool.version}, "
             f"{pool.state}"

@@ -135,7 +135,7 @@ class AsyncPool(PoolOperations, AsyncSender):
 
     async def load(
         self,
-        file: Path | CandidateFile,
+        file: Path | str | CandidateFile,
         progress: Progress | None = None,
         *,
         add_examples: bool = False,

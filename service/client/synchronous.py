@@ -151,7 +151,7 @@ class Pool(PoolOperations, Sender):
 
     def load(
         self,
-        file: Path | CandidateFile,
+        file: Path | str | CandidateFile,
         progress: Progress | None = None,
         *,
         add_examples: bool = False,

@@ -193,14 +193,14 @@ class Load:
     def __init__(
         self,
         pool: str,
-        file: Path | CandidateFile,
+        file: Path | str | CandidateFile,
         progress: Progress | None,
         *,
         add_examples: bool = False,
     ) -> None:
         self._pool = pool
         self._add_examples = add_examples
-        self._file = CandidateFile.read(file) if isinstance(file, Path) else file
+        self._file = file if isinstance(file, CandidateFile) else CandidateFile.read(Path(file))
         self._progress = progress
         self._loaded = 0
         self._sent = 0

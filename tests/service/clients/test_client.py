@@ -385,7 +385,7 @@ def test_a_load_that_fails_keeps_what_is_done_and_goes_on_from_there(
     assert len(pauses) == 1
     (note,) = caught.value.__notes__
     assert note.startswith("the first 2 of 5 candidates are in pool 'default'; load the file again")
-    again = pool.load(file)
+    again = pool.load(str(file))
     assert (again.upserted, again.unchanged, again.size) == (1, 4, len(REPLIES) + 5)
 
 

@@ -33,6 +33,13 @@ export function startBrowse() {
   byId("add-candidate").addEventListener("click", () => openCandidate(browsedPool(), null, browse));
 }
 
+/** Browse another pool, as if somebody had chosen it. */
+export function browsePool(name) {
+  if (name === browsedPool()) return;
+  byId("browse-pool").value = name;
+  byId("browse-pool").dispatchEvent(new Event("change"));
+}
+
 /** The pool that is browsed; before the list of pools arrives, that of the session. */
 export const browsedPool = () => byId("browse-pool").value || session.settings.pool;
 

@@ -3,7 +3,7 @@
 import { call, path } from "./api.js";
 import { session } from "./session.js";
 import { announce, byId, decimals, empty, h, fileSize, setOptions, thousands } from "./dom.js";
-import { browse } from "./browse.js";
+import { browse, browsePool } from "./browse.js";
 import { attempt, confirmed } from "./notices.js";
 
 /** @type {Map<string, any>} The description of each pool, by its name and aliases. */
@@ -96,6 +96,7 @@ function row({ name, aliases, description, size, version, exact, recall_at_10, s
 
 async function choose(pool) {
   await session.choose({ pool });
+  browsePool(pool);
   await refreshPools();
 }
 

@@ -1,6 +1,7 @@
 /** Uploads a file of candidates as one version of a pool, and shows the progress. */
 
 import { call, path, upload } from "./api.js";
+import { browsePool } from "./browse.js";
 import { announce, byId, h, fileSize, thousands } from "./dom.js";
 import { submitted } from "./notices.js";
 import { refreshPools } from "./pools.js";
@@ -35,12 +36,14 @@ async function put() {
   } catch (error) {
     byId("upload-progress").hidden = !uploading.signal.aborted;
     if (uploading.signal.aborted) progress("Cancelled. The pool has not changed.", 0);
+    byId("upload-columns").open ||= error.kind === "invalid-request";
     if (isNew && error.kind === "invalid-request") await call("DELETE", path("pools", name));
     throw error;
   } finally {
     byId("upload-stop").hidden = true;
     await refreshPools();
   }
+  browsePool(name);
 }
 
 /** The columns and the encoding that the form names. */

@@ -45,7 +45,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
 )
 app.command(rich_help_panel=_SERVICE)(serve)
 app.command(rich_help_panel=_SERVICE)(chat)

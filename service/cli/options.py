@@ -110,7 +110,7 @@ def read_format(
         str | None,
         typer.Option(
             help="Encoding of the files, such as cp1252.",
-            show_default="UTF-8, or as their mark says",
+            show_default="UTF-8, or what their byte order mark says",
         ),
     ] = None,
 ) -> DialogueFormat:

@@ -65,7 +65,7 @@ def calibrate(
         str | None,
         typer.Option(
             help="Field of the metadata; candidates that are equal in it are one answer.",
-            show_default="wordings of a group are",
+            show_default="those of one group",
         ),
     ] = None,
     limit: Limit = None,

@@ -99,9 +99,21 @@ def first_error(error: "ValidationError") -> str:
     return ": ".join([".".join(map(str, first["loc"])), message_of(first)]).removeprefix(": ")
 
 
+_PLAIN = {
+    "extra_forbidden": "there is no such field",
+    "model_type": "should be an object",
+    "model_attributes_type": "should be an object",
+    "dataclass_type": "should be an object",
+    "dict_type": "should be an object",
+    "int_parsing": "should be a whole number",
+}
+"""The meaning of those of pydantic's errors whose messages speak of Python."""
+
+
 def message_of(error: Mapping[str, object]) -> str:
     """Return the message of an error of pydantic; our validators word their own."""
-    return str(error["msg"]).removeprefix("Value error, ")
+    plain = _PLAIN.get(str(error["type"]))
+    return plain or str(error["msg"]).removeprefix("Value error, ")
 
 
 def _describe_location(file: str, line: int | None, field: str | None) -> str:

@@ -66,10 +66,11 @@ class InvalidRequest(ServiceError):
     title = "Invalid request"
 
     def __init__(self, errors: Sequence[FieldError], note: str = "") -> None:
-        """Take at least one field; the detail names the first one and ends with the note."""
+        """Take at least one field; the detail names and counts them, and ends with the note."""
         path = ".".join(map(str, errors[0].loc))
-        msg = errors[0].msg
-        super().__init__(f"{path}: {msg}{note}" if path else f"{msg}{note}", errors)
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        detail = f"{errors[0].msg}{more}{note}"
+        super().__init__(f"{path}: {detail}" if path else detail, errors)
         self._note = note
 
     @classmethod

@@ -8,12 +8,13 @@ from typing import Any, BinaryIO, NamedTuple, Self
 
 from pydantic import ValidationError
 
-from turnwise.models.errors import DataError, message_of
+from turnwise.models.errors import DataError
 from turnwise.models.text_files import open_binary
 from turnwise.models.texts import shorten, write_count
 from turnwise.service.candidate_files.columns import Columns, FieldReader, as_name
 from turnwise.service.candidate_files.formats import read_records
 from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate, derive_id
+from turnwise.service.wire.problems import explain_error
 
 _SHOWN = 60
 """Characters of a value in an error."""
@@ -57,6 +58,8 @@ class CandidateReader:
         self._fields = FieldReader(columns or Columns())
         self._encoding = encoding
         self._bullets = 0
+        self._numbers: list[Row] = []
+        """Candidates whose text is a number, such as that of a row of totals."""
 
     def read(self, file: BinaryIO, name: str) -> Iterator[Row]:
         """Yield the candidates of an open file, which can seek, one for each of its records.
@@ -89,7 +92,10 @@ class CandidateReader:
         examples, left_out = _limit(fields["examples"])
         candidate = parse_candidate(fields | {"examples": examples}, file, line)
         self._bullets += candidate.text.startswith(_BULLETS)
-        return Row(candidate, file, line, left_out)
+        row = Row(candidate, file, line, left_out)
+        if _is_number(candidate.text):
+            self._numbers.append(row)
+        return row
 
     def merge(self, rows: Iterable[Row]) -> list[Row]:
         """Return the rows of each candidate as one, with the examples of all of them.
@@ -113,6 +119,11 @@ class CandidateReader:
         if self._bullets:
             count = write_count(self._bullets, "text")
             notes.append(f"{count} with the bullet of a list, which stays: remove it from the file")
+        if self._numbers:
+            count = write_count(len(self._numbers), "text")
+            first = self._numbers[0]
+            shown = f"{_show(first.candidate.text)} in {first.where}"
+            notes.append(f"{count} without words, first {shown}: remove rows of totals")
         if left_out:
             notes.append(
                 f"{write_count(left_out, 'example')} left out: a candidate has at most "
@@ -177,6 +188,10 @@ def read_ids(path: Path) -> list[str]:
     return list(ids)
 
 
+def _is_number(text: str) -> bool:
+    return any(map(str.isdigit, text)) and not any(map(str.isalpha, text))
+
+
 def _merge_two(first: Row, second: Row) -> Row:
     """Return two rows of one candidate as one; raises as `CandidateReader.merge`."""
     one = first.candidate
@@ -216,7 +231,7 @@ def parse_candidate(
         json.dumps(candidate.metadata, allow_nan=False, ensure_ascii=False).encode()
     except ValidationError as error:
         first = error.errors()[0]
-        what = f"not a candidate: {message_of(first)}"
+        what = f"not a candidate: {explain_error(first)}"
         raise DataError(what, file, line, str(first["loc"][0])) from None
     except (TypeError, ValueError) as error:
         raise DataError(f"not a candidate: {error}", file, line, "metadata") from None

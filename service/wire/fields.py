@@ -67,37 +67,47 @@ _UNPRINTABLE = (
 )
 _SOMETHING = r"\S"
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$")]
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$"
+_SLOT = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
+_LINE = _segment_pattern(_CONTROLS)
+_PRINTABLE = _segment_pattern(_UNPRINTABLE)
+_FILE = f"^[^{_CONTROLS}]+$"
+_PREFIX = f"^[^{_UNPRINTABLE}]+$"
+RULES = {
+    _NAME: "use up to 128 letters, digits and . _ ~ -, and begin with a letter or digit",
+    _SLOT: "use up to 64 letters, digits and _, and begin with a letter",
+    _LINE: "use one line of text, other than '.' and '..'",
+    _PRINTABLE: "use one line of printable text, other than '.' and '..'",
+    _FILE: "use one line of text",
+    _PREFIX: "use one line of printable text",
+    _SOMETHING: "should not be blank",
+}
+"""What each pattern requires, in words."""
+
+Name = Annotated[str, StringConstraints(pattern=_NAME)]
 """Name of a pool or a namespace: safe in a URL, a file name and a Redis key."""
 SessionId = Annotated[
     str,
-    StringConstraints(
-        min_length=1, max_length=MAX_SESSION_ID_BYTES, pattern=_segment_pattern(_UNPRINTABLE)
-    ),
+    StringConstraints(min_length=1, max_length=MAX_SESSION_ID_BYTES, pattern=_PRINTABLE),
     AfterValidator(_check_bytes),
 ]
 """Id of a session: printable text, such as the address of a channel. Ids are compared byte by byte:
 white space, case and the normal form of Unicode count."""
 SessionPrefix = Annotated[
     str,
-    StringConstraints(
-        min_length=1, max_length=MAX_SESSION_ID_BYTES, pattern=f"^[^{_UNPRINTABLE}]+$"
-    ),
+    StringConstraints(min_length=1, max_length=MAX_SESSION_ID_BYTES, pattern=_PREFIX),
     AfterValidator(_check_bytes),
 ]
 """The beginning of ids of sessions."""
-CandidateId = Annotated[
-    str, StringConstraints(min_length=1, max_length=128, pattern=_segment_pattern(_CONTROLS))
-]
+CandidateId = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=_LINE)]
 """One line of text."""
 GroupName = CandidateId
 """Name of a group of candidates."""
-FileName = Annotated[str, StringConstraints(max_length=255, pattern=rf"^[^{_CONTROLS}]+$")]
+FileName = Annotated[str, StringConstraints(max_length=255, pattern=_FILE)]
 CandidateBody = Annotated[
     str, Field(min_length=1, json_schema_extra={"maxLength": MAX_CANDIDATE_BODY_BYTES})
 ]
 """A text that is returned with a candidate. Uploads limit its bytes."""
-_SLOT = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
 Slots = Annotated[
     dict[
         Annotated[str, StringConstraints(pattern=_SLOT)],

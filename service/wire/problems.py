@@ -1,10 +1,13 @@
 """Schemas of error answers: problem documents (RFC 9457)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field
 
-from turnwise.service.wire.fields import Value
+from turnwise.models.errors import message_of
+from turnwise.service.wire.fields import RULES, Value
 
 PROBLEM_JSON = "application/problem+json"
 PROBLEM_PREFIX = "urn:turnwise:problem:"
@@ -33,6 +36,13 @@ class ChatError:
     """The first invalid field."""
     code: str
     """The last part of the problem's `type`."""
+
+
+def explain_error(error: Mapping[str, Any]) -> str:
+    """Return what is wrong with a field, in words where pydantic names only a pattern."""
+    if error["type"] == "string_pattern_mismatch" and (rule := RULES.get(error["ctx"]["pattern"])):
+        return rule
+    return message_of(error)
 
 
 class Problem(Value):

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from turnwise.models.errors import message_of
 from turnwise.service.api.http.headers import UNCACHED
 from turnwise.service.errors import (
     Forbidden,
@@ -31,6 +30,7 @@ from turnwise.service.wire.problems import (
     FieldError,
     Loc,
     Problem,
+    explain_error,
 )
 
 CHAT_PATHS = {"/v1/chat/completions", "/v1/models"}
@@ -140,7 +140,7 @@ def join_errors(
         body: The validated value: the body or a part of it.
         place: Path of `body`. Without it, each `loc` begins with its place in the request.
     """
-    found = [FieldError(_find_path(error, body, place), message_of(error)) for error in errors]
+    found = [FieldError(_find_path(error, body, place), explain_error(error)) for error in errors]
     inner = {field.loc[:end] for field in found for end in range(len(field.loc))}
     # Each branch of a union reports errors. Drop those about a value if others are about its parts,
     # and those about its type if another branch takes the type.
@@ -154,8 +154,7 @@ def join_errors(
         for field, error in zip(found, errors, strict=True)
         if field.loc not in inner and not (error["type"].endswith("_type") and field.loc in typed)
     ]
-    more = f" (and {len(kept) - 1} more)" if len(kept) > 1 else ""
-    return InvalidRequest(kept, more)
+    return InvalidRequest(kept)
 
 
 def _find_path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:

@@ -15,16 +15,15 @@ def check_name(value: str | None) -> str | None:
     from pydantic import TypeAdapter, ValidationError
 
     from turnwise.service.wire.fields import Name
+    from turnwise.service.wire.problems import explain_error
 
     if value is None:
         return None
     try:
         return TypeAdapter[str](Name).validate_python(value)
-    except ValidationError:
-        raise typer.BadParameter(
-            f"'{value}' is not a name: use up to 128 letters, digits and . _ ~ -, "
-            "and begin with a letter or digit"
-        ) from None
+    except ValidationError as error:
+        why = explain_error(error.errors()[0])
+        raise typer.BadParameter(f"'{value}' is not a name: {why}") from None
 
 
 PoolName = Annotated[str, typer.Argument(help="Name of the pool.", callback=check_name)]
@@ -78,7 +77,8 @@ MetadataColumns = Annotated[
 Encoding = Annotated[
     str | None,
     typer.Option(
-        help="Encoding of the file, such as cp1252.", show_default="UTF-8, or as its mark says"
+        help="Encoding of the file, such as cp1252.",
+        show_default="UTF-8, or what its byte order mark says",
     ),
 ]
 

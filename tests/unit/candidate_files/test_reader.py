@@ -240,3 +240,11 @@ def test_bullets_of_a_list_are_told(tmp_path: Path) -> None:
     path.write_text("- We open at nine.\n* Bye!\nWell - fine.\n")
     (note,) = CandidateFile.read(path).notes
     assert note.startswith("2 texts with the bullet of a list, which stays")
+
+
+def test_a_row_of_totals_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("topic,answer,price\nvisit,We open at nine.,\nvisit,👍,\nTotal,330.50 €,330\n")
+    assert CandidateFile.read(path).notes[1:] == [
+        '1 text without words, first "330.50 €" in line 4: remove rows of totals'
+    ]

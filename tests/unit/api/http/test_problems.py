@@ -175,7 +175,7 @@ async def test_fields_that_are_invalid_are_named_by_their_place_in_the_request(
     )
     problem = check_problem(response, 422)
     assert problem["type"].endswith(":invalid-request")
-    assert problem["detail"] == f"{place}.x.1: bad indeed"
+    assert problem["detail"] == f"{place}.x.1: bad (and 1 more) indeed"
     assert [field["loc"] for field in problem["errors"]] == [[place, "x", 1], [place]]
 
 
@@ -221,6 +221,23 @@ async def test_rules_between_fields_have_plain_errors(client: httpx.AsyncClient)
     problem = check_problem(await client.post("/rank", json={"candidates": ["x"]}), 422)
     assert problem["errors"] == [{"loc": ["body"], "msg": "give either session_id or context"}]
     assert problem["detail"] == "body: give either session_id or context"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        ("/plan", {"goals": ["One.", "Two."]}, "body.goals.0: should be an object (and 1 more)"),
+        ("/pools/p/search", {"text": "x", "topk": 1}, "body.topk: there is no such field"),
+        ("/sessions/a%0Ab/turn", {}, "path.session_id: use one line of printable text"),
+        ("/pools/.p/search", {"text": "x"}, "path.name: use up to 128 letters, digits and"),
+        ("/pools/p/search", {"text": "x", "slots": {"a b": "x"}}, "body.slots.a b: use up to 64"),
+    ],
+)
+async def test_wrong_fields_have_plain_errors(
+    client: httpx.AsyncClient, path: str, body: dict[str, object], detail: str
+) -> None:
+    problem = check_problem(await client.post(path, json=body), 422)
+    assert detail in problem["detail"]
 
 
 async def test_many_errors_are_cut_short(client: httpx.AsyncClient) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic
 
@@ -31,10 +30,12 @@ _shortage = _Shortage()
 
 def is_shortage(error: BaseException) -> bool:
     """Return whether an error, or one of its causes, is a lack of descriptors; log a lack."""
-    for cause in _walk_causes(error):
+    cause: BaseException | None = error
+    while cause is not None:
         if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
             _shortage.report(cause)
             return True
+        cause = cause.__cause__ or cause.__context__
     return False
 
 
@@ -59,10 +60,3 @@ async def watch_descriptors(seconds: float = _LOG_SECONDS) -> None:
     while True:
         descriptors_left()
         await asyncio.sleep(seconds)
-
-
-def _walk_causes(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__

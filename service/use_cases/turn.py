@@ -138,7 +138,9 @@ class Turns:
         posted = self._post(SessionKey(namespace, session_id), request, key)
         async with deadline(self._timeout) as limit:
             if not request.commit:  # nothing is written, so it waits for no writer
-                return await self._preview(posted)
+                base, _ = await self._read(posted)
+                response = await self._respond(posted, await self._extend(posted, base))
+                return response.answer
             attempt = partial(self._attempt, posted, limit)
             return await self._writers.change(posted.session, attempt)
 
@@ -188,11 +190,6 @@ class Turns:
             retry=Retry.of(key, request) if key and request.commit else None,
             timings=self._records.start_timings(),
         )
-
-    async def _preview(self, posted: "_Posted") -> TurnAnswer:
-        base, _ = await self._read(posted)
-        response = await self._respond(posted, await self._extend(posted, base))
-        return response.answer
 
     async def _attempt(self, posted: "_Posted", limit: asyncio.Timeout) -> TurnAnswer | None:
         """Return the answer; None where another turn was committed first."""

@@ -32,22 +32,22 @@ def chat(
     from turnwise.service.cli.terminal import HELP, Chat
 
     console = Console()
-    with connected(url, key) as client, client.session(session, forget=session is None) as talk:
-        talking = Chat(talk, console, pool=pool, top_k=top_k)
+    with connected(url, key) as client, client.session(session, forget=session is None) as opened:
+        dialogue = Chat(opened, console, pool=pool, top_k=top_k)
         if sys.stdin.isatty():
             console.print(HELP, markup=False, highlight=False)
         if goal:
-            talking.hear(f"/goal {goal}")
-        for line in _read_lines(talking):
-            if not talking.hear(line):
+            dialogue.hear(f"/goal {goal}")
+        for line in _read_lines(dialogue):
+            if not dialogue.hear(line):
                 break
 
 
-def _read_lines(talking: "Chat") -> Iterator[str]:
+def _read_lines(dialogue: "Chat") -> Iterator[str]:
     """Yield lines until the input ends or Ctrl-C; print lines that do not come from a keyboard."""
     keyboard = sys.stdin.isatty()
     while True:
-        prompt = f"{talking.speaker}> "
+        prompt = f"{dialogue.speaker}> "
         try:
             line = input(prompt if keyboard else "")
         except (EOFError, KeyboardInterrupt):

@@ -46,11 +46,9 @@ async def back_up(settings: Settings, folder: Path, tell: Tell) -> BackupManifes
         directory = components.followed_pools.directory
         unsaved: dict[PoolKey, str] = {}
         tried: set[PoolKey] = set()
-        while True:
-            names, aliases = await directory.names_and_aliases()
-            if names <= tried:
-                break
-            for key in sorted(names - tried):
+        names, aliases = await directory.names_and_aliases()
+        while new := sorted(names - tried):
+            for key in new:
                 try:
                     await _save_pool(components, backup, key, tell)
                 except PoolNotFound:  # deleted just now
@@ -58,6 +56,7 @@ async def back_up(settings: Settings, folder: Path, tell: Tell) -> BackupManifes
                 except PoolNotReady as error:
                     unsaved[key] = str(error)
             tried |= names
+            names, aliases = await directory.names_and_aliases()  # there may be new ones
         for key in await directory.missing() - names - aliases.keys():
             unsaved[key] = "Redis lost it"
     for key in [*backup.saved.keys() - names, *unsaved]:

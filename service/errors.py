@@ -1,4 +1,4 @@
-"""Errors that a request can fail with: each problem type and its HTTP status, 400 to 507.
+"""The errors of requests: each problem type with its HTTP status.
 
 - ServiceError: any of them; a class has `status`, `slug` and `title`, an instance `detail`.
   - InvalidRequest 422: fields have invalid values; `errors` lists them.
@@ -59,7 +59,7 @@ class ServiceError(TurnwiseError):
 
 
 class InvalidRequest(ServiceError):
-    """Errors of fields, by their paths in the value; the API adds the part: "body" or "query"."""
+    """Errors of fields, by their paths; the API adds the part of the request, "body" or "query"."""
 
     status = 422
     slug = "invalid-request"

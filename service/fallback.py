@@ -129,7 +129,7 @@ def _check_status(response: httpx.Response) -> None:
 
 
 def _parse_event(data: str | bytes) -> JsonObject:
-    """Return an answer or an event.
+    """Return an answer or an event, which must have choices.
 
     Raises:
         ValueError: It is neither.

@@ -124,7 +124,7 @@ class Tools:
 
     @asynccontextmanager
     async def _client(self, context: Context) -> AsyncIterator[AsyncClient]:
-        """Yield a client with the API key of the caller: over HTTP that of its request.
+        """Yield a client with the API key of the caller, which over HTTP is that of its request.
 
         Raises:
             ToolError: A call failed; the agent reads why.

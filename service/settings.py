@@ -109,7 +109,7 @@ class Limits(BaseSettings):
 
 
 def describe_excess(count: int, most: int, unit: str) -> str:
-    """Return what is wrong with something that exceeds a limit, in one wording for all of them."""
+    """Return the message for something that exceeds a limit."""
     return f"{count} {unit} are more than the limit of {most}"
 
 
@@ -337,7 +337,7 @@ def _check_endpoint(url: str, key: str) -> None:
 
 
 def _port_is_valid(parts: SplitResult) -> bool:
-    """Return whether the port of a URL is a number, or left out."""
+    """Return whether the port of a URL is a valid number, or left out."""
     try:
         return parts.port != 0
     except ValueError:

@@ -63,7 +63,7 @@ def run(settings: Settings, *, encoder_only: bool = False) -> NoReturn:
 
 
 def _end_process() -> NoReturn:
-    """End the process, in which every part is stopped.
+    """End the process at once; every part has stopped.
 
     A normal exit would free every object, which takes seconds on a busy machine, and would wait
     for a thread that loads or converts a model.
@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
     """A uvicorn server for an app whose components have already started."""
 
     def __init__(self, app: FastAPI, settings: Settings, example: tuple[str, str]) -> None:
-        """Take an app, and the path and the body of a request to show to people."""
+        """Take an app, and the path and the body of an example request."""
         config = uvicorn.Config(
             app,
             http=BoundedProtocol,
@@ -124,7 +124,7 @@ class Server(uvicorn.Server):
             announce(local_url(host, port), self._settings, self._example)
 
     def stop(self, number: int) -> None:
-        """Start to drain, not ready any more; after a second Ctrl-C exit at once."""
+        """Begin to drain, and fail readiness; a second Ctrl-C ends the process at once."""
         services: EncoderServices = self.app.state.services
         services.draining.set()
         # SIGTERM may arrive twice: for the process and for its group.

@@ -154,7 +154,7 @@ def with_options(
 def read_files(
     files: Iterable[Path], limit: int | None = None, form: DialogueFormat | None = None
 ) -> list[Dialogue]:
-    """Read dialogues, or the first `limit`; an id that an earlier file has gets its file's name."""
+    """Read dialogues, or the first `limit`. An id that came before gets the name of its file."""
     found: list[Dialogue] = []
     file_of: dict[str, Path] = {}
     pairs = ((file, each) for file in files for each in read_dialogues(file, form))

@@ -40,7 +40,7 @@ _EVENT: TypeAdapter[UploadStep | Edited | Problem] = TypeAdapter(UploadStep | Ed
 
 
 class Upload:
-    """An upload, which makes one version of a pool or changes nothing, so it can be sent again.
+    """An upload. It makes one version of a pool or changes nothing, so it can be sent again.
 
     Args:
         pool: The name of the pool.
@@ -81,7 +81,7 @@ class Upload:
         return self._bytes > _CHUNK
 
     def check(self, service: Version) -> None:
-        """Compare the size with the service's limit, since a rejection during sending may get lost.
+        """Compare the size with the service's limit first: an answer while sending may get lost.
 
         Raises:
             InvalidRequestError: The upload has too many bytes.

@@ -57,7 +57,7 @@ def remove_deleted(folders: Iterable[Path]) -> Compacted:
 
 @contextmanager
 def _lock_if_closed(file: Path) -> Iterator[bool]:
-    """Yield True if no replica writes the file: a writer locks it until it closes it."""
+    """Yield True with the file locked; False if a replica still writes it and has the lock."""
     with file.open("rb") as opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,7 +11,7 @@ _log = logging.getLogger("turnwise.journal")
 
 
 def list_files(folders: Iterable[Path]) -> list[Path]:
-    """Return the files of some folders, each folder's from the oldest on.
+    """Return the files of some folders; those of each folder are in order, the oldest first.
 
     Raises:
         DataError: A folder does not exist, or holds no journal.

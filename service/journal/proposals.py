@@ -1,4 +1,4 @@
-"""Proposes examples of candidates: what was said before they were chosen, often enough.
+"""Proposes examples for candidates: utterances after which people often chose them.
 
 A turn has a choice if the responder's next turn names an offered candidate, or else if feedback
 says that one was chosen or edited. A person should read the proposals before a pool takes them.

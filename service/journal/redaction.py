@@ -1,4 +1,4 @@
-"""The redaction hook: your function that removes from a text what the journal must not contain."""
+"""The redaction hook: your function, which removes from texts what must not be kept or sent."""
 
 import sys
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def load_hook(name: str) -> Hook:
 
 
 def redact_line(line: Line, hook: Hook) -> Line:
-    """Return a line with every text as the hook returns it.
+    """Return a line whose texts the hook has redacted.
 
     Raises:
         TypeError: The hook returned no text.
@@ -53,7 +53,7 @@ def redact_line(line: Line, hook: Hook) -> Line:
 
 
 def redact_text(text: str, hook: Hook) -> str:
-    """Return a text as the hook returns it; raises as `redact_line` does."""
+    """Return the redacted text; raises as `redact_line` does."""
     value: object = hook(text)
     if not isinstance(value, str):
         raise TypeError(f"the redaction hook returned {type(value).__name__}, not a text")

@@ -113,7 +113,7 @@ class Journal:
 
 
 class _Files:
-    """The file that is written, and the next one when it is large or old."""
+    """The current file; a new one replaces it when it is large or old."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -126,7 +126,7 @@ class _Files:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the file is closed for its age; None where none is open."""
+        """Seconds until the file is so old that it is closed; None where none is open."""
         return None if self._file is None else max(self._end - monotonic(), 0.0)
 
     def append(self, data: bytes) -> None:

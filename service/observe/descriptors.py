@@ -1,4 +1,4 @@
-"""File descriptors: an error or a check says when a process has none left."""
+"""Reports in the log that the process has no file descriptors left."""
 
 import asyncio
 import errno
@@ -29,7 +29,7 @@ _shortage = _Shortage()
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Return whether an error, or one of its causes, is a lack of descriptors; log a lack."""
+    """Return whether an error, or a cause of it, says that no descriptor is left; log that."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}:
@@ -50,7 +50,7 @@ def descriptors_left() -> bool:
 
 
 async def watch_descriptors(seconds: float = _LOG_SECONDS) -> None:
-    """Check for ever whether a descriptor is left, to log a shortage that nothing else reports.
+    """Check again and again that a descriptor is left, and log it if none is.
 
     The event loop drops connections that it cannot accept, and says nothing.
 

@@ -22,14 +22,14 @@ def name_answer(candidate: Candidate) -> str:
 
 
 def count_answers(hits: Sequence[Hit]) -> int:
-    """Return the number of groups among some hits; a hit without a group counts alone."""
+    """Return the number of groups among some hits; a hit without a group counts as one."""
     return len(best_wordings(hit.candidate.group for hit in hits))
 
 
 def choose_wordings(
     hits: Sequence[Hit], scores: Float32 | Float64, history: Mapping[str, int]
 ) -> list[int]:
-    """Return the indices of one hit for each group, and of all without a group, by their scores.
+    """Return the indices of the hits to list, best first: one of each group, all without a group.
 
     From a group it takes the hit with the best score, or a nearly equal one that the responder said
     longer ago.

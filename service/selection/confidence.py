@@ -1,4 +1,4 @@
-"""Computes the confidence of an answer; an order by a re-ranker that a request names has none."""
+"""Computes the confidence of an answer. There is none where a request names a re-ranker."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -85,7 +85,7 @@ class Confidence:
         return self._knows_script(RoleText(context.texts[-1], *read_as(Role.SECOND)))
 
     def warn(self, view: PoolView, obstacle: str) -> list[str]:
-        """Return a warning if an obstacle keeps the pool's least confidence from having an effect.
+        """Return a warning if the pool's `min_confidence` has no effect because of an obstacle.
 
         The log gets each warning once.
         """

@@ -67,7 +67,7 @@ class Context:
         return [utterance.text for utterance in self.utterances]
 
     def name_speaker(self, speaker: str | None) -> str:
-        """Return the name in this context of the speaker of another text; None is the responder."""
+        """Return a speaker's name as this context has it; None means the responder."""
         return name_speaker(speaker or self.responder, self.responder)
 
 
@@ -215,7 +215,7 @@ class Contexts:
         return EncodedContext(utterances, responder, None, self._no_vectors, self._no_vectors)
 
     async def encode_first(self, context: Context, target_speaker: str) -> Float32:
-        """Return [B1] as `encode` does, without encoding [B2]."""
+        """Return [B1] (n, d) as `encode` does, without encoding [B2]."""
         if not self._encoder.kind.encodes_first:
             return (await self.encode(context, target_speaker))[0]
         kept, _ = self._find_kept(context, target_speaker)
@@ -223,7 +223,7 @@ class Contexts:
         return np.concatenate([kept, new])
 
     async def encode_newest(self, context: Context, target_speaker: str, count: int) -> Float32:
-        """Return [B2] of the last `count` utterances, as `encode` does, and encode no others."""
+        """Return [B2] (count, d) of the last utterances, as `encode` does, and encode no others."""
         start = max(0, len(context.utterances) - count)
         newest = context.utterances[start:]
         _, kept = self._find_kept(context, target_speaker)

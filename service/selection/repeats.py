@@ -52,7 +52,7 @@ NO_REPEATS = Repeats(frozenset(), np.empty((0, 0), np.float32))
 async def collect_repeats(
     contexts: Contexts, turns: Sequence[Turn], responder: str, repeat: Repeat
 ) -> Repeats:
-    """Return what the responder has said in these turns and must not be offered again.
+    """Return the replies in these turns, and which of them must not be offered again.
 
     Args:
         contexts: Encodes the replies for "near".

@@ -67,7 +67,7 @@ async def find_hits(
 
 
 def cut_hits(hits: list[Hit], count: int, answers: int) -> list[Hit]:
-    """Return the first `count` hits, and more until they have so many answers."""
+    """Return the first `count` hits, and more until they have `answers` answers."""
     firsts = best_wordings(hit.candidate.group for hit in hits)
     last = firsts[min(answers, len(firsts)) - 1] if firsts else 0
     return hits[: max(count, last + 1)]

@@ -105,7 +105,7 @@ async def score_goals(
 async def _encode_in_relation(
     contexts: Contexts, candidates: Candidates, relation: Relation, speakers: set[str]
 ) -> Float32:
-    """Return (C, d) [B2] of the candidates that have a relation to any of some speakers.
+    """Return [B2] (C, d) of the candidates that have a relation to at least one of the speakers.
 
     The rows of the others are zero. A candidate is encoded at most once in each relation, however
     many speakers there are.

@@ -1,4 +1,4 @@
-"""Keeps the feedback of a session: what became of the candidates that its turns offered.
+"""Keeps the feedback of a session: events on the candidates that its turns offered.
 
 It is the hash `feedback`, one of the session's keys. A field names the turn, the event and the
 candidate; its value is the rank of the candidate, and the text of an edit. The *choice*

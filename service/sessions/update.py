@@ -107,7 +107,7 @@ class Update:
     def change(
         self, new: NewVectors, answered: Answered | None = None, offer: Offer | None = None
     ) -> Change:
-        """Return the change that makes the session before into the one after."""
+        """Return the change to commit."""
         kept = min(len(self.base.turns), len(self.turns)) if self.base else 0
         return Change(
             epoch=self.epoch,

@@ -34,7 +34,7 @@ class SessionWriters:
     """Lines of writers, one for each session that is being changed."""
 
     def __init__(self, metrics: Metrics, timeout: float, *, limit: int = 100) -> None:
-        """Start without a line.
+        """Start without writers.
 
         Args:
             metrics: Counts rejected writers.

@@ -253,7 +253,7 @@ def _ask(
     expected_turn: int | None = None,
     of_session: Session | None = None,
 ) -> TurnRequest:
-    """Return the request for a turn of the chat; its filter and slots come in addition."""
+    """Return the request for a turn of the chat, with the settings of the session as well."""
     return TurnRequest(
         speaker=turn.speaker,
         text=turn.text,

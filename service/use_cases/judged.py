@@ -1,4 +1,4 @@
-"""The candidates of a ranking with all parts of their scores, and what an answer says of them."""
+"""The candidates of a ranking with all parts of their scores, and as values of the wire."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -115,7 +115,7 @@ class Learning:
         )
 
     async def forget(self, namespace: str, prefix: str) -> int:
-        """Remove what came from sessions whose ids begin with a prefix, from all pools.
+        """Remove the learned examples of sessions whose ids begin with a prefix, from all pools.
 
         Returns:
             The number of learned examples removed.

@@ -163,7 +163,7 @@ class Ranking:
         return await self._pipeline.read_unsure(selecting, found)
 
     async def _request_selection(self, view: PoolView, asked: _Asked) -> SelectionRequest:
-        """Encode the context of a ranking, and what its pool must not offer again."""
+        """Return the request for candidates of a pool, with the context and the repeats encoded."""
         context = asked.context
         with asked.timings.stage("encode"):
             repeats = await collect_repeats(
@@ -176,7 +176,7 @@ class Ranking:
         return SelectionRequest(view, encoded, repeats, asked.options, asked.timings)
 
     async def _take_hits(self, view: PoolView, hits: list[Hit], asked: _Asked) -> Candidates:
-        """Return hits as columns; with their vectors if heads estimate their [B2] from those.
+        """Return hits as columns, with their vectors where heads estimate [B2] from these.
 
         Guard rails need [B2] of the candidates exactly; for goals alone, heads estimate it.
         """

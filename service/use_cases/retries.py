@@ -24,7 +24,7 @@ class Retry(NamedTuple):
         return cls(_digest(key), _digest(request.model_dump_json(exclude_defaults=True)))
 
     def keep(self, answer: TurnAnswer) -> Answered:
-        """Return what a session keeps of an answer, to replay it."""
+        """Return an answer as a session keeps it, to replay it later."""
         return Answered(self.key, self.body, answer.model_dump_json())
 
     def replay(self, answered: Answered) -> TurnAnswer:

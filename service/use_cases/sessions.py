@@ -78,7 +78,7 @@ class Sessions:
         self._journal = journal
 
     async def open(self, namespace: str, session_id: str, request: SessionRequest) -> Transcript:
-        """Set the responder, before the first turn, or the filter; create a missing session.
+        """Set the responder, the filter or the slots; create the session if it is missing.
 
         A setting that the request leaves out does not change.
 

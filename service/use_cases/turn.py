@@ -147,7 +147,7 @@ class Turns:
     async def answer_after(
         self, namespace: str, before: Sequence[Turn], request: TurnRequest, responder: str
     ) -> TurnAnswer:
-        """Return the answer to a turn after turns that the caller gives; nothing is kept.
+        """Return the answer to a turn, after earlier turns that the caller gives; keep nothing.
 
         Args:
             namespace: The namespace of the pool.
@@ -229,7 +229,7 @@ class Turns:
             )
 
     async def _extend(self, posted: "_Posted", base: Session | None) -> Update:
-        """Return the session with the new turn.
+        """Return the update of a session by the new turn.
 
         Raises:
             TurnConflict: The request expects another turn.

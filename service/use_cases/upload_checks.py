@@ -1,4 +1,4 @@
-"""The checks of an upload: which of its texts the encoder does not read as they are."""
+"""The checks of an upload: texts that the encoder cuts, and scripts that it hardly knows."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ class UploadChecks:
         self._encoder = encoder
 
     async def warn(self, candidates: Sequence[Candidate]) -> list[str]:
-        """Return a warning for each kind of text that the encoder does not read as it is.
+        """Return warnings about texts that the encoder cuts, and scripts that it hardly knows.
 
         The ids of the candidates are in the warnings.
         """

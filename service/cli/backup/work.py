@@ -95,7 +95,7 @@ async def _save_pool(
 
 
 async def restore_all(settings: Settings, folder: Path, tell: Tell) -> BackupManifest:
-    """Give the pools and aliases of a backup to a Redis; return the backup's manifest.
+    """Restore the pools and aliases of a backup into a Redis; return the manifest of the backup.
 
     Args:
         settings: Name the Redis and the model. Texts are encoded again if a snapshot is of another
@@ -151,7 +151,7 @@ async def _check_backup(backup: Backup, components: Components, settings: Settin
 async def _restore_pool(
     components: Components, saved: SavedPool, snapshot: Snapshot, progress: UploadProgress
 ) -> Edited:
-    """Give a pool its settings and candidates; it stays in its store if it exists."""
+    """Restore the settings and the candidates of a pool; one that exists stays in its store."""
     pools = components.pools
     request = snapshot.manifest.request()
     try:

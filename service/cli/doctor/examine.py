@@ -74,7 +74,7 @@ def _examine_model(settings: Settings) -> tuple[Encoder | None, Finding]:
 
 
 def _load_encoder(settings: Settings, stack: ExitStack) -> Encoder:
-    """Return the encoder; a remote one computes what the card of the model states."""
+    """Return the encoder; a remote one is checked against the card of the model."""
     if settings.encoder_url is None:
         return load_encoder(settings, settings.model)
     encoder = make_remote_encoder(settings, settings.encoder_url, Metrics())

@@ -41,7 +41,7 @@ async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
 
 
 async def examine_writes(redis: Redis) -> Finding:
-    """Return the finding about a write by a script, as every turn makes one."""
+    """Return the finding about a write by a script, such as every turn makes."""
     try:
         await redis.eval(_WRITE, 1, CHECK_KEY)
     except (RedisError, RedisClusterException, OSError) as error:

@@ -96,7 +96,7 @@ def calibrate(
 
 
 def _read_calibration(client: "Client", pool: str) -> "PoolCalibration":
-    """Return the calibration of a pool, which its confidences have.
+    """Return the current calibration of a pool.
 
     Raises:
         TurnwiseError: It makes all confidences equal.
@@ -207,14 +207,14 @@ def _ask(client: "Client", pool: str, reply: _Reply, same: str | None) -> _Answe
 
 
 def _name_answer(candidate: "Ranked | Selected", same: str | None) -> object:
-    """Return what wordings of an answer share; None for an answer of its own."""
+    """Return the value that wordings of one answer share; None for an answer of its own."""
     if same is None:
         return candidate.group
     return (candidate.metadata or {}).get(same)
 
 
 def _name_reply(client: "Client", pool: str, text: str, same: str | None) -> object:
-    """Return what the candidate with this text shares with others; None if the pool has none."""
+    """Return `_name_answer` of the candidate with this text; None if the pool has no such one."""
     for found in client.pool(pool).search(text, top_k=_COPIES).candidates:
         if fold_text(found.text) == fold_text(text):
             return _name_answer(found, same)
@@ -222,7 +222,7 @@ def _name_reply(client: "Client", pool: str, text: str, same: str | None) -> obj
 
 
 def _fit(pool: str, answers: Sequence[_Answer], current: "PoolCalibration") -> _Fit:
-    """Fit slope and offset to answers whose confidences have the current correction.
+    """Fit slope and offset to answers, whose confidences the current calibration has corrected.
 
     Raises:
         TurnwiseError: There are too few answers, or right ones are no more confident than others.

@@ -133,7 +133,7 @@ async def import_parts(
 async def _existing_pool(
     pools: Pools, namespace: str, name: str, store: StoreName | None
 ) -> AsyncIterator[None]:
-    """Create a pool if there is none, and read it; drop a new one if the block fails."""
+    """Read a pool, or create it; if the block fails, drop it if it is new."""
     is_new = False
     try:
         await pools.load(namespace, name)

@@ -43,7 +43,7 @@ def write_candidate(candidate: PoolCandidate) -> str:
 
 
 def read_changes(content: bytes, before: PoolCandidate) -> CandidateChanges:
-    """Return what an edited file changes of a candidate.
+    """Return the changes of a candidate in an edited file.
 
     Raises:
         TurnwiseError: The file is not TOML in UTF-8, or has a field that a candidate does not have.
@@ -67,7 +67,7 @@ def read_changes(content: bytes, before: PoolCandidate) -> CandidateChanges:
 
 
 def _compare(edited: dict[str, Any], before: PoolCandidate) -> CandidateFields:
-    """Return the fields that differ; those that were deleted from the file are empty now."""
+    """Return the fields that differ; a field that is not in the file any more is empty."""
     given = {"text": "", "group": "", "body": "", "examples": []} | edited
     given |= {"group": given["group"] or None, "body": given["body"] or None}
     if unknown := given.keys() - _FIELDS:

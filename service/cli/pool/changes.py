@@ -17,7 +17,7 @@ _WIDTH = 60
 
 @dataclass(slots=True)
 class PoolChanges:
-    """The candidates of a file and of a pool, by what loading the file would do with them."""
+    """The candidates of a file and of a pool, sorted by what loading would do with them."""
 
     pool_exists: bool = True
     new: dict[str, str] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class PoolChanges:
 
     @classmethod
     def find(cls, file: CandidateFile, pool: Pool) -> "PoolChanges":
-        """Return the changes, with a pool that perhaps does not exist."""
+        """Return the changes of a pool, which may not exist."""
         given = {row.id: row.candidate for row in file.rows}
         pages = read_pages(lambda cursor: pool.candidates(limit=_PAGE, cursor=cursor))
         held_candidates = (held for page in pages for held in page.candidates)
@@ -50,7 +50,7 @@ class PoolChanges:
         return changes
 
     def lines(self, *, removed: bool) -> Iterator[str]:
-        """Yield the first candidates of each kind, in a line each; the missing ones if removed."""
+        """Yield a line for the first candidates of each kind; the missing ones only if removed."""
         missing = self.missing if removed else {}
         for mark, texts in (("+", self.new), ("~", self.changed), ("-", missing)):
             for id, text in list(texts.items())[:_SHOWN]:

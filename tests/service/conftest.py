@@ -125,7 +125,7 @@ def live(_live: Callable[[EncoderKind], Live], kind: EncoderKind) -> Live:
 def by_pairs(_by_pairs: Live) -> Live:
     """A shared service with a pool of the same replies for each encoder."""
     live = with_replies(_by_pairs)
-    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
+    live.put("/pools/pairs", {"encoder": "pairwise"})
     live.fill(pool="pairs")
     return live
 

@@ -106,10 +106,22 @@ class Live:
     def get(self, path: str, **query: object) -> dict[str, Any]:
         return self.ok(self.http.get(path, params=query))  # type: ignore[arg-type]
 
+    def put(self, path: str, body: object, **given: Any) -> dict[str, Any]:
+        return self.ok(self.http.put(path, json=body, **given))
+
+    def patch(self, path: str, body: object) -> dict[str, Any]:
+        return self.ok(self.http.patch(path, json=body))
+
+    def delete(self, path: str, **query: object) -> dict[str, Any]:
+        return self.ok(self.http.delete(path, params=query))  # type: ignore[arg-type]
+
+    def make_pool(self, name: str, candidates: Sequence[object]) -> None:
+        self.put(f"/pools/{name}", {})
+        self.put(f"/pools/{name}/candidates", candidates)
+
     def fill(self, replies: Sequence[str] = REPLIES, pool: str = "default") -> None:
         items = [{"id": f"r{place}", "text": text} for place, text in enumerate(replies)]
-        self.ok(self.http.put(f"/pools/{pool}", json={}))
-        self.ok(self.http.put(f"/pools/{pool}/candidates", json=items))
+        self.make_pool(pool, items)
 
     def give_examples(self) -> None:
         """Give the first replies an example each, and put two of them into one group."""
@@ -119,7 +131,7 @@ class Live:
         ]
         items[0]["group"] = "answer"
         items[1]["group"] = "answer"
-        self.ok(self.http.put("/pools/default/candidates", json=items))
+        self.put("/pools/default/candidates", items)
 
     def metric(self, name: str, **labels: str) -> float:
         page = self.http.get("/metrics").text.splitlines()

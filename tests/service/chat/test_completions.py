@@ -96,7 +96,7 @@ def test_long_messages_are_cut(launch: Launch) -> None:
 
 def test_a_filter_applies(live: Live) -> None:
     item = {"id": "x", "text": "It is at noon.", "metadata": {"topic": "times"}}
-    live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    live.put("/pools/default/candidates", [item])
     answer = complete(live, DIALOGUE, n=5, turnwise={"where": {"topic": "times"}})
     assert texts(answer) == ["It is at noon."]
 
@@ -162,9 +162,9 @@ def test_a_client_may_leave_out_old_messages(live: Live) -> None:
 
 def test_a_session_applies_its_filter_and_its_responder(live: Live) -> None:
     item = {"id": "x", "text": "It is at noon.", "metadata": {"topic": "times"}}
-    live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    live.put("/pools/default/candidates", [item])
     settings = {"responder": "agent", "where": {"topic": "times"}}
-    live.ok(live.http.put("/sessions/s", json=settings))
+    live.put("/sessions/s", settings)
     said = DIALOGUE[:3]
     for _ in range(2):
         assert texts(complete(live, said, turnwise=SESSION, n=5)) == ["It is at noon."]
@@ -176,7 +176,7 @@ def test_without_a_reply_the_answer_is_the_fallback_of_the_pool(live: Live) -> N
     assert texts(live.ok(silent)) == [""]
     assert silent.headers["turnwise-source"] == "none"
     sorry = "I will ask a colleague."
-    live.ok(live.http.put("/pools/default", json={"fallback": sorry}))
+    live.put("/pools/default", {"fallback": sorry})
     assert live.get("/pools/default")["fallback"] == sorry
     counted = live.increase("turnwise_chat_completions_total", pool="default", source="text")
     answer = post(live, DIALOGUE, turnwise=NO_REPLY, n=3)
@@ -189,7 +189,7 @@ def test_without_a_reply_the_answer_is_the_fallback_of_the_pool(live: Live) -> N
 
 def test_models_are_pools_and_aliases(live: Live) -> None:
     live.fill(["Hi."], pool="shop-2")
-    live.ok(live.http.put("/pools/shop/alias", json={"to": "shop-2"}))
+    live.put("/pools/shop/alias", {"to": "shop-2"})
     data = live.get("/v1/models")["data"]
     assert [model["id"] for model in data] == ["default", "shop-2", "shop"]
     assert texts(complete(live, DIALOGUE, model="shop")) == ["Hi."]

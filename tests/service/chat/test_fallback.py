@@ -109,7 +109,7 @@ Fault = Callable[[ChatService], None]
 def test_if_it_fails_the_answer_is_the_text_of_the_pool(
     live: Live, service: ChatService, fault: Fault, *, stream: bool
 ) -> None:
-    live.ok(live.http.put("/pools/default", json={"fallback": SORRY}))
+    live.put("/pools/default", {"fallback": SORRY})
     failed = live.increase("turnwise_chat_completions_total", pool="default", source="failed")
     fault(service)
     answer = ask(live, stream=stream, turnwise=KEPT)

@@ -82,11 +82,11 @@ def test_an_empty_redis_gets_everything_back(
 ) -> None:
     monkeypatch.setattr(learning, "NEAR_COPY", 2.0)  # all short texts are, to the tiny model
     live.give_examples()
-    live.ok(live.http.put("/pools/default", json=SHOP))
-    live.ok(live.http.put("/pools/front/alias", json={"to": "default"}))
+    live.put("/pools/default", SHOP)
+    live.put("/pools/front/alias", {"to": "default"})
     live.turn("s", "user", "Is my order on its way?", top_k=len(REPLIES))
     assert live.post("/sessions/s/turns/1/feedback", candidate="r4", event="chosen")["learned"]
-    live.ok(live.http.put("/pools/busy", json={}))
+    live.put("/pools/busy", {})
     # The replica can miss only names that it has seen in Redis.
     names = live.services.followed_pools.names
     eventually(lambda: any(key.name == "busy" for key in names.listed))
@@ -99,7 +99,7 @@ def test_an_empty_redis_gets_everything_back(
             if done.is_set():
                 break
             item = {"id": str(number), "text": REPLIES[number % len(REPLIES)]}
-            live.ok(live.http.put("/pools/busy/candidates", json=[item]))
+            live.put("/pools/busy/candidates", [item])
 
     editing = threading.Thread(target=edit)
     editing.start()
@@ -124,8 +124,8 @@ def test_a_restore_reverts_what_has_changed_since_and_leaves_other_pools(
 ) -> None:
     before = answers(live, "default")
     run("backup", tmp_path / "b")
-    live.ok(live.http.put("/pools/default", json=SHOP))
-    live.ok(live.http.delete("/pools/default/candidates/r0"))
+    live.put("/pools/default", SHOP)
+    live.delete("/pools/default/candidates/r0")
     live.fill(pool="new")
     run("restore", tmp_path / "b")
     eventually(lambda: live.get("/pools/default")["version"] == 3)
@@ -153,7 +153,7 @@ def test_an_interrupted_backup_is_refused_and_goes_on(
     assert "was interrupted; `turnwise backup` goes on" in run("restore", tmp_path / "b", status=2)
     with (tmp_path / "b" / "unfinished.jsonl").open("a") as file:
         file.write('{"namesp')  # a line that was cut off
-    live.ok(live.http.put("/pools/default", json={"description": "New"}))
+    live.put("/pools/default", {"description": "New"})
     said = run("backup", tmp_path / "b")
     assert "pool bar/default: saved before\npool shop/default: version 1" in said
     assert "holds a complete backup" in run("backup", tmp_path / "b", status=2)
@@ -204,7 +204,7 @@ def test_a_broken_backup_is_refused_before_anything_changes(
 def test_pools_that_cannot_be_saved_are_named_and_the_others_are_saved(
     live: Live, run: Run, tmp_path: Path
 ) -> None:
-    live.ok(live.http.put("/pools/front/alias", json={"to": "default"}))
+    live.put("/pools/front/alias", {"to": "default"})
     with blocking.Redis.from_url(live.redis_url) as redis:
         redis.unlink(*redis.keys(pool_key("shop", "default", "chunk:*")))
         redis.sadd("tw:missing:{tw:pools}", "shop/lost")
@@ -239,7 +239,7 @@ def test_limits_apply_to_what_is_restored(
 
 def test_a_name_cannot_be_a_pool_and_an_alias(live: Live, run: Run, tmp_path: Path) -> None:
     live.fill(pool="second")
-    live.ok(live.http.put("/pools/front/alias", json={"to": "default"}))
+    live.put("/pools/front/alias", {"to": "default"})
     run("backup", tmp_path / "b")
     flush(live)
     eventually(lambda: live.http.get("/pools/default").status_code == 404)
@@ -248,7 +248,7 @@ def test_a_name_cannot_be_a_pool_and_an_alias(live: Live, run: Run, tmp_path: Pa
     assert "shop/front is an alias in the backup, and a pool in this Redis" in line
     assert live.http.delete("/pools/front").status_code == 204
     live.fill()
-    live.ok(live.http.put("/pools/second/alias", json={"to": "default"}))
+    live.put("/pools/second/alias", {"to": "default"})
     line = run("restore", tmp_path / "b", status=2)
     assert "shop/second is a pool in the backup, and an alias in this Redis" in line
     assert size(live) == 1

@@ -137,7 +137,7 @@ def test_quit_ends_it_and_without_a_name_the_session_is_forgotten(chat: Chat, li
 
 
 def test_an_empty_pool_says_how_it_is_filled(chat: Chat, live: Live) -> None:
-    live.ok(live.http.put("/pools/empty", json={}))
+    live.put("/pools/empty", {})
     out = chat("Hello", options=("--pool", "empty"))
     assert "load candidates with `turnwise pool load`" in out
 

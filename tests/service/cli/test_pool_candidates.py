@@ -23,8 +23,8 @@ HOURS = {"id": "hours", "text": "We open\nat nine.", "metadata": {"topic": "visi
 @pytest.fixture
 def shop(live: Live, monkeypatch: pytest.MonkeyPatch) -> Live:
     monkeypatch.setattr(learning, "NEAR_COPY", 2.0)  # to the tiny model short texts are alike
-    live.ok(live.http.put("/pools/shop", json={"description": "Replies of a shop"}))
-    live.ok(live.http.put("/pools/shop/candidates", json=[PAY, HOURS]))
+    live.put("/pools/shop", {"description": "Replies of a shop"})
+    live.put("/pools/shop/candidates", [PAY, HOURS])
     turn = live.turn("s", "user", "Do you take Maestro?", pool="shop")["turn"]
     body = {"candidate": "pay", "event": "chosen", "learn": True}
     assert live.post(f"/sessions/s/turns/{turn}/feedback", **body)["learned"]

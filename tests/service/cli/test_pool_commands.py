@@ -19,7 +19,7 @@ from turnwise.service.pools.stores.qdrant import Qdrant
 def test_load_changes_what_differs_and_keeps_the_description(
     live: Live, tmp_path: Path, command: Command
 ) -> None:
-    live.ok(live.http.put("/pools/p", json={"description": "ours"}))
+    live.put("/pools/p", {"description": "ours"})
     url = live.url
     one = {"id": "1", "text": "Hello"}
     two = {"id": "2", "text": "Bye"}
@@ -139,7 +139,7 @@ def test_a_snapshot_can_be_restored_under_another_name(
         "min_confidence": 0.2,
         "calibration": {"slope": 2.0, "offset": -1.0},
     }
-    live.ok(live.http.put("/pools/default", json=settings))
+    live.put("/pools/default", settings)
     assert f"{len(REPLIES)} candidates" in command("snapshot", "default", folder)
     encoded = live.increase("turnwise_encoded_texts_total", role="after", lane="bulk")
     assert f"pool copy: version 1, {len(REPLIES)} candidates" in command(
@@ -166,8 +166,8 @@ def test_a_command_says_whose_pools_it_is_about(
 
 def test_restoring_takes_a_pool_back(live: Live, tmp_path: Path, command: Command) -> None:
     command("snapshot", "default", tmp_path / "saved")
-    live.ok(live.http.delete("/pools/default/candidates/r0"))
-    live.ok(live.http.put("/pools/default/candidates", json=[{"id": "new", "text": "New"}]))
+    live.delete("/pools/default/candidates/r0")
+    live.put("/pools/default/candidates", [{"id": "new", "text": "New"}])
     command("restore", tmp_path / "saved")
     eventually(lambda: live.get("/pools/default")["version"] == 4)
     found = live.post("/pools/default/search", text="x", top_k=50)["candidates"]

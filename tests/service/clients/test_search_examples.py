@@ -37,8 +37,7 @@ def best(live: Live) -> list[str]:
     """The bodies of the best two passages for the last question."""
     lines = (FOLDER / "passages.jsonl").read_text(encoding="utf-8").splitlines()
     passages = [json.loads(line) for line in lines]
-    live.ok(live.http.put("/pools/city", json={}))
-    live.ok(live.http.put("/pools/city/candidates", json=passages))
+    live.make_pool("city", passages)
     words = SAID[3][1].split()[:50]
     context = posts([SAID[2], ("bot", " ".join(words)), SAID[4]])
     ranked = live.post("/rank", context=context, pool="city", top_k=2)["ranking"]

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.nightly
 @pytest.fixture
 def replies(calibrated: Live) -> list[str]:
     """What the package `openai` would get; the service abstains once."""
-    calibrated.ok(calibrated.http.put("/pools/default", json={"fallback": UNSURE}))
+    calibrated.put("/pools/default", {"fallback": UNSURE})
     messages: list[dict[str, str]] = []
     for line in LINES:
         messages.append({"role": "user", "content": line["text"]})

@@ -153,7 +153,7 @@ def test_every_view_fits_a_phone_and_its_targets_a_finger(
         "metadata": {"topic": "t" * 20, "intent": "i" * 20},
     }
     items = [{"id": f"r{number}", "text": text, **tagged} for number, text in enumerate(REPLIES)]
-    live.ok(live.http.put("/pools/default/candidates", json=items))
+    live.put("/pools/default/candidates", items)
     console = console_of(live, **PHONE, color_scheme="dark").open()
     page = console.page
     page.get_by_role("button", name="Options").tap()

@@ -25,8 +25,7 @@ MANY = [{"id": f"m{number:03}", "text": f"Many {number}."} for number in range(2
 
 @pytest.fixture
 def shop(live: Live) -> Live:
-    live.ok(live.http.put("/pools/shop", json={}))
-    live.ok(live.http.put("/pools/shop/candidates", json=ITEMS))
+    live.make_pool("shop", ITEMS)
     return live
 
 

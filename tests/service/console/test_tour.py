@@ -31,7 +31,7 @@ def with_metadata(live: Live) -> None:
         {"id": f"r{n}", "text": text, "metadata": {"place": n, "topic": ["even", "odd"][n % 2]}}
         for n, text in enumerate(REPLIES)
     ]
-    live.ok(live.http.put("/pools/default/candidates", json=items))
+    live.put("/pools/default/candidates", items)
 
 
 def show_filters(console: Console) -> None:
@@ -253,7 +253,7 @@ def test_a_pool_is_uploaded_and_deleted(console: Console, tmp_path: Path) -> Non
     expect(page.get_by_role("progressbar")).to_have_attribute("value", "1")
     row = page.get_by_role("row").filter(has_text="greetings")
     expect(row).to_contain_text("60")
-    console.live.ok(console.live.http.put("/pools/front/alias", json={"to": "greetings"}))
+    console.live.put("/pools/front/alias", {"to": "greetings"})
     page.get_by_role("button", name="Refresh").click()
     expect(row).to_contain_text("alias front")
     expect(page.locator("#pool")).to_contain_text("front")
@@ -621,7 +621,7 @@ def test_a_candidate_shows_its_group_its_body_and_the_example_that_found_it(
     console.live.give_examples()
     first = {"id": "r0", "text": REPLIES[0], "group": "answer", "body": "A page."}
     items = [first | {"examples": [QUESTIONS[0]]}]
-    console.live.ok(console.live.http.put("/pools/default/candidates", json=items))
+    console.live.put("/pools/default/candidates", items)
     console.page.get_by_role("spinbutton", name="Candidates").fill("10")
     console.say(QUESTIONS[0])
     expect(console.candidates).to_have_count(len(REPLIES) - 1)

@@ -217,7 +217,7 @@ def test_an_upload_has_the_same_warnings_as_without_a_tier(
     warnings = []
     for live in own_and_remote:
         live.fill(pool="texts")
-        edited = live.ok(live.http.put("/pools/texts/candidates", json=items))
+        edited = live.put("/pools/texts/candidates", items)
         warnings.append(edited["warnings"])
     assert len(warnings[0]) == 3
     assert warnings[0] == warnings[1]

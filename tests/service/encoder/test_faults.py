@@ -256,7 +256,7 @@ def test_a_clock_that_jumps_loses_nothing_and_holds_up_nobody(
     again.said.clear()
     again.turn(live)  # of the same name as one that is gone
     again.turn(live)
-    live.ok(live.http.put("/pools/default/candidates", json=[{"id": "r0", "text": REPLIES[0]}]))
+    live.put("/pools/default/candidates", [{"id": "r0", "text": REPLIES[0]}])
     posts = live.get("/sessions/s")["transcript"]
     assert (posts[1]["at"] - posts[0]["at"]) == pytest.approx(jump, abs=600)
     with blocking.Redis.from_url(redis_url) as redis:

@@ -122,8 +122,7 @@ def test_texts_come_back_as_they_were_byte_for_byte(live: Live) -> None:
         {"id": f"c{n}", "text": text, "metadata": {text[:200]: text[:500]}}
         for n, text in enumerate(TEXTS.values())
     ]
-    live.ok(live.http.put("/pools/p", json={}))
-    live.ok(live.http.put("/pools/p/candidates", json=upload))
+    live.make_pool("p", upload)
     found = live.post("/pools/p/search", text="x", top_k=100)["candidates"]
     kept = {each["id"]: each for each in found}
     for n, (name, text) in enumerate(TEXTS.items()):
@@ -137,8 +136,7 @@ def test_texts_come_back_as_they_were_byte_for_byte(live: Live) -> None:
 
 def test_ids_of_candidates_are_any_line_of_text(live: Live) -> None:
     upload = [{"id": each, "text": "x"} for each in IDS.values()]
-    live.ok(live.http.put("/pools/p", json={}))
-    live.ok(live.http.put("/pools/p/candidates", json=upload))
+    live.make_pool("p", upload)
     found = live.post("/pools/p/search", text="x", top_k=100)["candidates"]
     assert sorted(each["id"] for each in found) == sorted(IDS.values())
     for each in IDS.values():

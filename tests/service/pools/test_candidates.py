@@ -24,8 +24,7 @@ OF_PAY = "/pools/shop/candidates/pay"
 @pytest.fixture
 def shop(live: Live) -> Live:
     """With a pool `shop`."""
-    live.ok(live.http.put("/pools/shop", json={}))
-    live.ok(live.http.put("/pools/shop/candidates", json=[OPENING, CLOSING, CARD, BYE]))
+    live.make_pool("shop", [OPENING, CLOSING, CARD, BYE])
     return live
 
 
@@ -38,7 +37,7 @@ def ids(live: Live, **query: object) -> list[str]:
 
 
 def change(live: Live, **fields: object) -> dict[str, Any]:
-    return live.ok(live.http.patch(OF_PAY, json=fields))
+    return live.patch(OF_PAY, fields)
 
 
 def test_a_list_has_every_field_of_each_candidate(shop: Live) -> None:
@@ -80,8 +79,8 @@ def test_a_list_warns_of_a_field_that_no_candidate_has(shop: Live) -> None:
 def test_pages_hold_each_candidate_once_while_the_pool_changes(shop: Live) -> None:
     first = page(shop, limit=2)
     assert first["matching"] == 4
-    shop.ok(shop.http.put("/pools/shop/candidates", json=[BYE | {"text": "Bye."}]))
-    shop.ok(shop.http.delete(f"/pools/shop/candidates/{first['cursor']}"))
+    shop.put("/pools/shop/candidates", [BYE | {"text": "Bye."}])
+    shop.delete(f"/pools/shop/candidates/{first['cursor']}")
     second = page(shop, limit=2, cursor=first["cursor"])
     assert [each["id"] for each in second["candidates"]] == ["hours-2", "pay"]
     assert second["cursor"] is None
@@ -153,8 +152,8 @@ def test_a_changed_text_is_searched_by_its_own_vector(shop: Live) -> None:
     change(shop, text="Please leave us alone.", examples=[])
     uploaded = {"id": "pay", "text": "Please leave us alone."}
     changed = score()
-    shop.ok(shop.http.delete(OF_PAY))
-    shop.ok(shop.http.put("/pools/shop/candidates", json=[uploaded]))
+    shop.delete(OF_PAY)
+    shop.put("/pools/shop/candidates", [uploaded])
     assert changed == pytest.approx(score())
 
 
@@ -213,8 +212,8 @@ def keyed(launch: Launch) -> Live:
     """A service with the keys `reader`, `editor` and `both` of one namespace, and a pool `shop`."""
     keys = [api_key("reader", "select"), api_key("editor", "pools"), api_key("both")]
     live = launch(api_keys=[key | {"name": "shop"} for key in keys])
-    live.ok(live.http.put("/pools/shop", json={}, headers=EDITOR))
-    live.ok(live.http.put("/pools/shop/candidates", json=[CARD], headers=EDITOR))
+    live.put("/pools/shop", {}, headers=EDITOR)
+    live.put("/pools/shop/candidates", [CARD], headers=EDITOR)
     return live
 
 

@@ -19,8 +19,7 @@ def menu(live: Live) -> Live:
         {"id": f"r{n}", "text": text, "metadata": {"topic": TOPICS[n % 3], "price": {"net": n}}}
         for n, text in enumerate(REPLIES)
     ]
-    live.ok(live.http.put("/pools/menu", json={}))
-    live.ok(live.http.put("/pools/menu/candidates", json=items))
+    live.make_pool("menu", items)
     return live
 
 
@@ -46,7 +45,7 @@ def test_a_session_keeps_a_filter_until_it_is_changed(menu: Live) -> None:
         return set(ids(answer["candidates"]))
 
     def put(**settings: object) -> dict[str, Any]:
-        return menu.ok(menu.http.put("/sessions/s", json=settings))
+        return menu.put("/sessions/s", settings)
 
     orders = {"topic": "order"}
     assert put(where=orders)["where"] == orders
@@ -56,7 +55,7 @@ def test_a_session_keeps_a_filter_until_it_is_changed(menu: Live) -> None:
         assert put(where={"price.net": one})["where"]["price.net"] is one
     assert put(where={"topic": "hours"})["turns"] == 2
     assert offered() == {"r1", "r4", "r7"}
-    menu.ok(menu.http.delete("/sessions/s/turns/last"))
+    menu.delete("/sessions/s/turns/last")
     assert put()["where"] == {"topic": "hours"}
     menu.turn("s", "bot", "Hi.")
     assert offered() == {"r1", "r4", "r7"}
@@ -78,7 +77,7 @@ def test_an_edit_changes_what_matches(menu: Live) -> None:
 
     assert found() == ["r1", "r4", "r7"]
     changed = [{"id": "r1", "text": REPLIES[1]}, {"id": "new", "text": "New.", "metadata": where}]
-    menu.ok(menu.http.put("/pools/menu/candidates", json=changed))
+    menu.put("/pools/menu/candidates", changed)
     assert found() == ["new", "r4", "r7"]
 
 
@@ -109,7 +108,7 @@ def test_options_of_a_pool_need_a_pool(live: Live, field: str, value: object) ->
 
 def test_a_field_that_no_candidate_has_is_a_warning_in_every_answer(menu: Live) -> None:
     where = {"any": [{"topic": "order"}, {"topc": "order", "price.gross": {"gt": 1}}]}
-    menu.ok(menu.http.put("/sessions/s", json={"where": {"none": [{"lang": {"in": ["en"]}}]}}))
+    menu.put("/sessions/s", {"where": {"none": [{"lang": {"in": ["en"]}}]}})
     (first, second, third) = menu.turn("s", "user", "Hello", pool="menu", where=where)["warnings"]
     assert first == "no candidate of pool 'menu' has the field 'lang' of the filter"
     assert "'price.gross'" in second
@@ -145,11 +144,11 @@ def test_an_edit_that_adds_a_field_ends_the_warning(menu: Live) -> None:
 
     assert warnings()
     added = [{"id": "new", "text": "Hi there.", "metadata": {"lang": "en"}}]
-    menu.ok(menu.http.put("/pools/menu/candidates", json=added))
+    menu.put("/pools/menu/candidates", added)
     assert warnings() is None
 
 
 def test_an_empty_pool_has_no_missing_fields(live: Live) -> None:
-    live.ok(live.http.put("/pools/empty", json={}))
+    live.put("/pools/empty", {})
     answer = live.turn("s", "user", "Hello", pool="empty", where={"lang": "en"})
     assert "warnings" not in answer

@@ -102,8 +102,8 @@ def test_answers_do_not_depend_on_the_store(live: Live) -> None:
 
 def test_examples_and_groups_count_alike_in_every_store(live: Live) -> None:
     for pool, store in (("near", "local"), ("far-examples", "milvus")):
-        live.ok(live.http.put(f"/pools/{pool}", json={"store": store}))
-        live.ok(live.http.put(f"/pools/{pool}/candidates", json=WITH_EXAMPLES))
+        live.put(f"/pools/{pool}", {"store": store})
+        live.put(f"/pools/{pool}/candidates", WITH_EXAMPLES)
     eventually(lambda: len(searched(live, "Hello", "far-examples")) == len(WITH_EXAMPLES))
     for text in ("When is breakfast?", "Can I eat at six?", "Thank you, goodbye"):
         near, far = (
@@ -150,8 +150,8 @@ def test_a_catalogue_is_imported_into_the_store(
     file = tmp_path / "a.jsonl"
     file.write_text("\n".join(map(json.dumps, REPLIES[:4])))
     command("encode", file, "--out", tmp_path / "out")
-    live.ok(live.http.put("/pools/import", json={"store": "milvus"}))
-    live.ok(live.http.put("/pools/import/candidates", json=[{"text": "Old."}]))
+    live.put("/pools/import", {"store": "milvus"})
+    live.put("/pools/import/candidates", [{"text": "Old."}])
     said = command("import", tmp_path / "out", "--pool", "import", "--store", "milvus")
     assert "pool import: version 2, 4 candidates" in said
     eventually(lambda: sorted(searched(live, "Hello", "import")) == ["0", "1", "2", "3"])

@@ -126,7 +126,7 @@ def test_a_pool_gives_the_candidates(live: Live, oracle: Oracle) -> None:
 
 def test_candidates_of_a_pool_keep_their_metadata(live: Live) -> None:
     offer = {"id": "offer", "text": "We deliver on Monday.", "metadata": {"topic": ["parcel"]}}
-    live.ok(live.http.put("/pools/default/candidates", json=[offer]))
+    live.put("/pools/default/candidates", [offer])
     ranking = live.post("/rank", context=CONTEXT, pool="default")["ranking"]
     found = {item["id"]: item["metadata"] for item in ranking}
     assert found == {"offer": offer["metadata"], **{f"r{n}": {} for n in range(len(REPLIES))}}

@@ -129,11 +129,11 @@ def test_sessions_are_listed_and_deleted_on_every_node(launch: Launch, nodes: li
     live.app.name = "n"
     ids = {f"u42-{number}" for number in range(12)}
     for each in (*ids, "u43"):
-        live.ok(live.http.put(f"/sessions/{each}", json={}))
+        live.put(f"/sessions/{each}", {})
     assert all(node.command("DBSIZE") for node in nodes)
     listed = live.get("/sessions", prefix="u42-")
     assert (len(listed["ids"]), {*listed["ids"]}, listed["cursor"]) == (12, ids, None)
-    assert live.ok(live.http.delete("/sessions?prefix=u42-")) == {"deleted": 12, "cursor": None}
+    assert live.delete("/sessions", prefix="u42-") == {"deleted": 12, "cursor": None}
     assert live.get("/sessions")["ids"] == ["u43"]
 
 

@@ -47,7 +47,7 @@ def test_a_redis_of_the_system_serves_as_the_bundled_one_does(
         talk = Talk("s", oracle)
         for _ in range(3):
             talk.turn(live)
-        live.ok(live.http.delete("/sessions/s/turns/last"))
+        live.delete("/sessions/s/turns/last")
         talk.said.pop()
         talk.turn(live, text="Once more.")
         server.kill()

@@ -112,7 +112,7 @@ def test_with_a_filter_it_counts_the_candidates_that_match(live: Live, oracle: O
         {"id": f"r{place}", "text": text, "metadata": {"even": place % 2 == 0}}
         for place, text in enumerate(REPLIES)
     ]
-    live.ok(live.http.put("/pools/default/candidates", json=items))
+    live.put("/pools/default/candidates", items)
     wanted = expected(oracle, all_scores(live), REPLIES[::2], ALL // 2)
     assert last_turn(live, where={"even": True})["confidence"] == wanted
     ranked = live.post("/rank", context=CONTEXT, pool="default", where={"even": True})
@@ -132,9 +132,9 @@ def test_with_a_filter_it_counts_the_candidates_that_match(live: Live, oracle: O
     ids=["max_sim", "last_rows", "none", "one", "pairwise", "silent"],
 )
 def test_it_is_null_where_it_cannot_be_known(live: Live, options: dict[str, Any]) -> None:
-    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise", "min_confidence": 1.0}))
+    live.put("/pools/pairs", {"encoder": "pairwise", "min_confidence": 1.0})
     live.fill(pool="pairs")
-    live.ok(live.http.put("/pools/default", json={"min_confidence": 1.0}))
+    live.put("/pools/default", {"min_confidence": 1.0})
     answer = last_turn(live, **options)
     assert answer["confidence"] is None
     assert not answer["abstained"]
@@ -166,13 +166,13 @@ def test_a_turn_below_the_threshold_abstains(live: Live) -> None:
 
 
 def test_the_pool_has_a_threshold_and_the_request_overrides_it(live: Live) -> None:
-    info = live.ok(live.http.put("/pools/default", json={"min_confidence": 1.0}))
+    info = live.put("/pools/default", {"min_confidence": 1.0})
     assert info["min_confidence"] == live.get("/pools/default")["min_confidence"] == 1.0
     assert last_turn(live, "s")["abstained"]
     assert not last_turn(live, "t", min_confidence=0.0)["abstained"]
-    live.ok(live.http.put("/pools/default", json={"description": "of a shop"}))
+    live.put("/pools/default", {"description": "of a shop"})
     assert live.get("/pools/default")["min_confidence"] == 1.0
-    info = live.ok(live.http.put("/pools/default", json={"min_confidence": None}))
+    info = live.put("/pools/default", {"min_confidence": None})
     assert (info["min_confidence"], info["description"]) == (None, "of a shop")
     assert not last_turn(live, "u")["abstained"]
 
@@ -180,14 +180,14 @@ def test_the_pool_has_a_threshold_and_the_request_overrides_it(live: Live) -> No
 def test_the_calibration_of_a_pool_moves_its_confidences(live: Live) -> None:
     before = last_turn(live, "s")["confidence"]
     correction = {"slope": 0.5, "offset": -1.0}
-    live.ok(live.http.put("/pools/default", json={"calibration": correction}))
+    live.put("/pools/default", {"calibration": correction})
     assert live.get("/pools/default")["calibration"] == correction
     (listed,) = (pool for pool in live.get("/pools")["pools"] if pool["name"] == "default")
     assert listed["calibration"] == correction
     wanted = pytest.approx(float(rescale(before, 0.5, -1.0)))
     assert last_turn(live, "t")["confidence"] == wanted
     assert live.post("/rank", context=CONTEXT, pool="default")["confidence"] == wanted
-    live.ok(live.http.put("/pools/default", json={"calibration": None}))
+    live.put("/pools/default", {"calibration": None})
     assert last_turn(live, "u")["confidence"] == pytest.approx(before)
 
 
@@ -199,7 +199,7 @@ def test_other_replicas_and_restarted_ones_learn_the_settings(
     two = launch(model=str(calibrated_folder))
     two.get("/pools/default")
     settings = {"min_confidence": 0.25, "calibration": {"slope": 2.0, "offset": 0.125}}
-    one.ok(one.http.put("/pools/default", json=settings))
+    one.put("/pools/default", settings)
     eventually(lambda: settings.items() <= two.get("/pools/default").items())
     three = launch(model=str(calibrated_folder))
     assert settings.items() <= three.get("/pools/default").items()
@@ -214,7 +214,7 @@ def test_a_replayed_answer_is_as_the_first_one(live: Live) -> None:
 
 
 def test_a_threshold_that_could_never_apply_is_rejected(live: Live) -> None:
-    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
+    live.put("/pools/pairs", {"encoder": "pairwise"})
     for options in ({"aggregation": "max_sim"}, {"pool": "pairs"}):
         refused = live.try_turn(min_confidence=0.5, **options)
         assert wrong(refused) == [["body", "min_confidence"]]
@@ -300,8 +300,7 @@ def test_another_wording_of_the_right_answer_is_right(
         {"id": f"o{number}", "text": f"Other {number}.", "metadata": {"intent": f"{number}"}}
         for number in range(3)
     ]
-    live.ok(live.http.put("/pools/wordings", json={}))
-    live.ok(live.http.put("/pools/wordings/candidates", json=[*wordings, *others]))
+    live.make_pool("wordings", [*wordings, *others])
     contexts = [[{"speaker": "user", "text": question}] for question in QUESTIONS]
     answers = [live.post("/rank", context=each, pool="wordings", top_k=1) for each in contexts]
     firsts = [answer["ranking"][0]["text"] for answer in answers]

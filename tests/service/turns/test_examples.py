@@ -31,7 +31,7 @@ def test_an_answer_lists_one_wording_of_a_group_unless_it_lists_all(live: Live) 
 def test_a_body_comes_with_its_candidate_and_changes_no_score(live: Live) -> None:
     before = live.turn("s", "user", "Hello", top_k=len(REPLIES))["candidates"]
     first = {"id": before[0]["id"], "text": before[0]["text"], "body": "# A page\n\nIts text."}
-    uploaded = live.ok(live.http.put("/pools/default/candidates", json=[first]))
+    uploaded = live.put("/pools/default/candidates", [first])
     assert (uploaded["upserted"], uploaded["unchanged"]) == (1, 0)
     after = live.turn("t", "user", "Hello", top_k=len(REPLIES))["candidates"]
     assert after == [before[0] | {"body": first["body"]}, *before[1:]]

@@ -67,7 +67,7 @@ def test_ranks_of_what_was_chosen_are_counted_by_pool_and_model(live: Live) -> N
     name = "turnwise_chosen_reciprocal_rank"
     assert live.metric(f"{name}_count", **labels) == 2
     assert live.metric(f"{name}_sum", **labels) == pytest.approx(1 / 2 + 1 / 3)
-    live.ok(live.http.put("/pools/other", json={}))
+    live.put("/pools/other", {})
     assert live.http.delete("/pools/default").is_success
     with pytest.raises(KeyError):
         live.metric(f"{name}_count", **labels)
@@ -81,7 +81,7 @@ def test_a_replica_without_the_model_of_the_pool_keeps_feedback_too(
 ) -> None:
     live = launch(pairwise=pairwise_folder, data_dir=in_torch)
     other = launch()
-    live.ok(live.http.put("/pools/pairs", json={"encoder": "pairwise"}))
+    live.put("/pools/pairs", {"encoder": "pairwise"})
     live.fill(pool="pairs")
     offer = live.turn(SESSION, "user", "Where is it?", pool="pairs", top_k=1)["candidates"]
     give(other, offer[0]["id"], "chosen")
@@ -96,7 +96,7 @@ def test_an_undone_turn_leaves_no_feedback(live: Live) -> None:
     live.turn(SESSION, "bot", "Let me see.")
     second, *_ = offered(live, "Thank you.")
     give(live, second, "chosen", turn=3)
-    live.ok(live.http.delete(f"/sessions/{SESSION}/turns/last"))
+    live.delete(f"/sessions/{SESSION}/turns/last")
     assert kept(live) == [(1, first, "chosen")]
     live.turn(SESSION, "user", "Wait!", respond=False)
     late = {"candidate": second, "event": "chosen"}

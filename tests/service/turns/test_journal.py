@@ -63,7 +63,7 @@ def texts(utterances: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 def test_a_line_tells_all_of_a_turn(launch: Launch, folder: Path) -> None:
     live = launch(journal=folder)
     live.fill()
-    live.ok(live.http.put("/sessions/s", json={"where": {"kind": {"exists": False}}}))
+    live.put("/sessions/s", {"where": {"kind": {"exists": False}}})
     answer = live.turn("s", "user", "Where is it?", top_k=2, where={"none": [{"x": 1}]})
     give(live, 1, ids(answer)[1], "edited", text="Here.")
     live.stop()
@@ -113,10 +113,10 @@ def test_the_lines_of_two_replicas_make_dialogues(
     give(two, 3, ids(second)[1], "shown")
     give(one, 3, ids(second)[0], "edited", text="It comes today.")
     one.turn("s", "user", "Really?", respond=False)
-    two.ok(two.http.delete("/sessions/s/turns/last"))
+    two.delete("/sessions/s/turns/last")
     one.turn("s", "user", "Thank you!", respond=False)
     one.turn("t", "user", "Sorry, wrong number.", respond=False)
-    two.ok(two.http.delete("/sessions/t/turns/last"))
+    two.delete("/sessions/t/turns/last")
     one.stop()
     two.stop()
     out = tmp_path / "out.jsonl"

@@ -75,9 +75,9 @@ def test_a_choice_that_did_not_teach_can_be_sent_again_to_teach(live: Live) -> N
 def test_a_pool_may_learn_from_every_choice(
     live: Live, fields: dict[str, object], teaches: bool
 ) -> None:
-    assert live.ok(live.http.put("/pools/default", json={"learn": "chosen"}))["learn"] == "chosen"
+    assert live.put("/pools/default", {"learn": "chosen"})["learn"] == "chosen"
     assert choose(live, **fields).get("learned", False) is teaches
-    live.ok(live.http.put("/pools/default", json={"learn": None}))
+    live.put("/pools/default", {"learn": None})
     assert "learned" not in choose(live, "t", "And now?")
 
 
@@ -104,7 +104,7 @@ def test_what_the_responder_said_is_not_learned(live: Live) -> None:
 
 def test_feedback_is_kept_where_its_candidate_is_gone(live: Live) -> None:
     live.turn("s", "user", ASKED, top_k=len(REPLIES))
-    live.ok(live.http.delete("/pools/default/candidates/r4"))
+    live.delete("/pools/default/candidates/r4")
     body = {"candidate": "r4", "event": "chosen", "learn": True}
     assert live.post("/sessions/s/turns/1/feedback", **body)["learned"] is False
     assert len(live.get("/sessions/s")["feedback"]) == 1
@@ -122,7 +122,7 @@ def test_other_replicas_learn_as_well(launch: Launch) -> None:
 def test_a_candidate_forgets_the_oldest_that_it_learned(live: Live) -> None:
     given = [f"question {number}" for number in range(MOST_EXAMPLES - 2)]
     item = {"id": "r4", "text": REPLIES[4], "examples": given}
-    live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    live.put("/pools/default/candidates", [item])
     for text in ("One?", "Two?", "Three?"):
         choose(live, text[:-1], text, learn=True)
     assert [text for _, text in learned(live)] == ["Two?", "Three?"]
@@ -132,10 +132,10 @@ def test_an_upload_keeps_what_was_learned(live: Live) -> None:
     choose(live, learn=True)
     choose(live, "t", "Hello?", learn=True)
     item = {"id": "r4", "text": REPLIES[4]}
-    again = live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    again = live.put("/pools/default/candidates", [item])
     assert (again["upserted"], again["unchanged"]) == (0, 1)
     item |= {"text": "Another text.", "examples": [ASKED.upper()]}
-    live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    live.put("/pools/default/candidates", [item])
     assert learned(live) == [("r4", "Hello?")]
 
 
@@ -143,7 +143,7 @@ def test_learned_examples_can_be_removed_alone(live: Live) -> None:
     for text in ("One?", "Two?", "Three?"):
         choose(live, text[:-1], text, learn=True)
     query = {"candidate": "r4", "text": "Two?"}
-    removed = live.ok(live.http.delete("/pools/default/learned", params=query))
+    removed = live.delete("/pools/default/learned", **query)
     assert removed["removed"] == 1
     assert [text for _, text in learned(live)] == ["One?", "Three?"]
     live.ok(live.http.delete("/pools/default/learned", params={"candidate": "r4"}))
@@ -212,7 +212,7 @@ def test_examples_of_a_journal_are_proposed_and_added(
     folder = tmp_path / "journal"
     live = launch(journal=folder)
     live.fill()
-    live.ok(live.http.put("/pools/default", json={"learn": "chosen"}))
+    live.put("/pools/default", {"learn": "chosen"})
     for number, text in enumerate([ASKED, ASKED.lower(), "Is it late?", "Is it?", "Is it?"]):
         turn = {"event": "rejected"} if text == "Is it?" else {}
         choose(live, f"s{number}", text, **turn)
@@ -234,7 +234,7 @@ def test_examples_are_added_to_candidates_and_change_nothing_else(
 ) -> None:
     given = {"id": "r4", "text": "By card.", "metadata": {"topic": "pay"}, "group": "pay"}
     item = given | {"examples": ["How can I pay?"]}
-    live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    live.put("/pools/default/candidates", [item])
     choose(live, said="And cash?", learn=True)
     line = {"id": "r4", "text": "B- ----", "examples": ["How can I pay", "And cash", "Visa?"]}
     file = write_lines(tmp_path / "proposals.jsonl", line)
@@ -243,7 +243,7 @@ def test_examples_are_added_to_candidates_and_change_nothing_else(
     assert "(0 new or changed, 1 as before)" in turnwise(*load).out
     assert learned(live) == []
     item["examples"] = ["How can I pay?", "And cash", "Visa?"]
-    again = live.ok(live.http.put("/pools/default/candidates", json=[item]))
+    again = live.put("/pools/default/candidates", [item])
     assert again["unchanged"] == 1
     unknown = write_lines(tmp_path / "unknown.jsonl", line | {"id": "r99"})
     words = ("pool", "load", unknown, "--pool", "default", "--add-examples", "--url", live.url)

@@ -46,10 +46,10 @@ def test_an_upload_names_candidates_that_the_model_does_not_read_as_a_whole(live
         {"id": "long", "text": STORY[:2000]},
         {"id": "asked", "text": "No", "examples": ["May we?", STORY[:1999]]},
     ]
-    edited = live.ok(live.http.put("/pools/default/candidates", json=items))
+    edited = live.put("/pools/default/candidates", items)
     assert edited["warnings"] == [
         "the model reads only the beginning of candidate 'long'",
         "the model reads only the beginning and the end of examples of candidate 'asked'",
     ]
-    again = live.ok(live.http.put("/pools/default/candidates", json=items[:1]))
+    again = live.put("/pools/default/candidates", items[:1])
     assert again["warnings"] == []

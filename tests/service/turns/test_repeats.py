@@ -51,7 +51,7 @@ def test_what_the_user_said_may_be_offered(live: Live) -> None:
 
 def test_an_undone_reply_is_offered_again(live: Live) -> None:
     live.say("s", [("user", "Hello"), ("bot", SAID)])
-    live.ok(live.http.delete("/sessions/s/turns/last"))
+    live.delete("/sessions/s/turns/last")
     assert SAID in offered(live, "s")
 
 

@@ -145,7 +145,7 @@ def test_scores_of_pairs_are_not_explained_and_have_no_running_matrix(by_pairs: 
 
 def test_a_pool_keeps_its_encoder_as_long_as_it_is_there(by_pairs: Live) -> None:
     assert by_pairs.http.put("/pools/pairs", json={"encoder": "default"}).status_code == 409
-    by_pairs.ok(by_pairs.http.put("/pools/pairs", json={"description": "Replies"}))
+    by_pairs.put("/pools/pairs", {"description": "Replies"})
     told = by_pairs.get("/pools/pairs")
     assert (told["encoder"], told["description"], told["size"]) == (
         "pairwise",

@@ -39,12 +39,12 @@ def test_bot_and_assistant_are_one_speaker_under_the_first_name(live: Live) -> N
     live.say("s", [("assistant", "Hi"), ("user", "Hello"), ("bot", "Yes?"), ("user", "Well")])
     speakers = [turn["speaker"] for turn in live.get("/sessions/s")["transcript"]]
     assert speakers == ["assistant", "user", "assistant", "user"]
-    live.ok(live.http.put("/sessions/s", json={"responder": "bot"}))
+    live.put("/sessions/s", {"responder": "bot"})
     assert live.get("/sessions/s")["responder"] == "assistant"
 
 
 def test_a_session_that_names_another_responder_keeps_it(live: Live) -> None:
-    live.ok(live.http.put("/sessions/s", json={"responder": "agent"}))
+    live.put("/sessions/s", {"responder": "agent"})
     assert live.turn("s", "assistant", "Hello")["candidates"]
     assert live.turn("s", "bot", "Hello")["candidates"]
     assert live.turn("s", "agent", "Hello")["candidates"] == []
@@ -67,7 +67,7 @@ def test_a_given_context_and_goals_know_both_names(live: Live) -> None:
 
 @with_and_without_heads
 def test_an_assistant_of_an_earlier_release_becomes_the_responder(live: Live) -> None:
-    live.ok(live.http.put("/sessions/s", json={"responder": "somebody"}))
+    live.put("/sessions/s", {"responder": "somebody"})
     live.say("s", TALK)  # as an earlier release: the assistant is any other speaker
     with blocking.Redis.from_url(live.redis_url) as redis:
         redis.hset(session_key(live.namespace, "s", "meta"), "responder", "bot")
@@ -99,5 +99,5 @@ def test_eight_turns_of_one_speaker_are_a_warning(live: Live) -> None:
 
 def test_a_session_of_few_turns_or_with_its_responder_gets_no_warning(live: Live) -> None:
     assert "warnings" not in live.say("one", [("customer", "Hello")] * 7)
-    live.ok(live.http.put("/sessions/named", json={"responder": "agent"}))
+    live.put("/sessions/named", {"responder": "agent"})
     assert "warnings" not in live.say("named", FOUR)

@@ -42,7 +42,7 @@ def test_a_turn_that_is_not_the_expected_one_is_a_conflict(live: Live) -> None:
 def test_a_key_may_come_again_after_its_turn_was_taken_back(live: Live) -> None:
     earlier = live.ok(live.try_turn(key="k1"))
     live.ok(live.try_turn("Hi", "k2", speaker="bot"))
-    live.ok(live.http.delete("/sessions/s/turns/last"))
+    live.delete("/sessions/s/turns/last")
     again = live.ok(live.try_turn("Good day", "k2", speaker="bot"))
     assert (again["turn"], again["replayed"]) == (2, False)
     assert live.get("/sessions/s")["transcript"][1]["text"] == "Good day"

@@ -45,7 +45,7 @@ def test_the_transcript_shows_the_candidate_and_what_was_said(
     user, bot = live.get("/sessions/s")["transcript"]
     assert (bot["text"], bot["candidate"]) == (text, "r4")
     assert "candidate" not in user
-    removed = live.ok(live.http.delete("/sessions/s/turns/last"))["removed"]
+    removed = live.delete("/sessions/s/turns/last")["removed"]
     assert removed["candidate"] == "r4"
 
 
@@ -88,7 +88,7 @@ def test_the_newest_choice_was_said(live: Live) -> None:
 def test_a_choice_counts_although_its_candidate_was_removed(live: Live) -> None:
     live.turn("s", "user", "Hello", top_k=len(REPLIES))
     give(live, "r4", "edited")
-    live.ok(live.http.delete("/pools/default/candidates/r4"))
+    live.delete("/pools/default/candidates/r4")
     say(live, text=CHANGED)
     assert said(live) == [None, "r4"]
     assert {*offered(live)} == {*IDS} - {"r4"}
@@ -98,7 +98,7 @@ def test_a_choice_counts_again_after_an_undo_of_the_reply(live: Live) -> None:
     live.turn("s", "user", "Hello", top_k=len(REPLIES))
     give(live, "r4", "chosen")
     say(live, text=CHANGED)
-    live.ok(live.http.delete("/sessions/s/turns/last"))
+    live.delete("/sessions/s/turns/last")
     say(live, text="Hi.")
     assert said(live) == [None, "r4"]
 
@@ -130,7 +130,7 @@ def test_a_choice_counts_for_the_very_next_turn_alone(live: Live) -> None:
 def test_the_choice_of_a_turn_goes_with_it(live: Live) -> None:
     live.turn("s", "user", "Hello", top_k=len(REPLIES))
     give(live, "r4", "chosen")
-    live.ok(live.http.delete("/sessions/s/turns/last"))
+    live.delete("/sessions/s/turns/last")
     live.turn("s", "user", "Good evening", respond=False)
     say(live, text=CHANGED)
     assert said(live) == [None, None]
@@ -146,7 +146,7 @@ def test_a_retry_gets_the_same_turn_after_the_candidate_was_removed(live: Live) 
     body = {"speaker": "bot", "candidate": "r4"}
     key = {"Idempotency-Key": "k"}
     first = live.ok(live.http.post("/sessions/s/turn", json=body, headers=key))
-    live.ok(live.http.delete("/pools/default/candidates/r4"))
+    live.delete("/pools/default/candidates/r4")
     again = live.ok(live.http.post("/sessions/s/turn", json=body, headers=key))
     assert (first["turn"], again["turn"], again["replayed"]) == (1, 1, True)
 

@@ -28,8 +28,7 @@ SLOTS = st.dictionaries(st.sampled_from([*VALUES]), st.none()).map(
 
 @pytest.fixture
 def filled(live: Live) -> Live:
-    live.ok(live.http.put("/pools/slots", json={}))
-    live.ok(live.http.put("/pools/slots/candidates", json=CANDIDATES))
+    live.make_pool("slots", CANDIDATES)
     return live
 
 
@@ -83,7 +82,7 @@ def test_no_answer_has_a_slot_without_its_value(filled: Live) -> None:
 
 
 def test_a_session_keeps_values_until_it_ends(filled: Live) -> None:
-    opened = filled.ok(filled.http.put("/sessions/s", json={"slots": {"name": "Ada"}}))
+    opened = filled.put("/sessions/s", {"slots": {"name": "Ada"}})
     assert opened["slots"] == {"name": "Ada"}
     slots = {"order": "5521"}
     turn = filled.turn("s", "user", "Where is it?", pool="slots", top_k=10, slots=slots)
@@ -91,9 +90,9 @@ def test_a_session_keeps_values_until_it_ends(filled: Live) -> None:
     assert {"Hello Ada!", "Ada, your order 5521 left us."} & {*shown}
     ranked = filled.post("/rank", session_id="s", pool="slots")["ranking"]
     assert "Hello Ada!" in [each["text"] for each in ranked]
-    filled.ok(filled.http.put("/sessions/s", json={"responder": "bot"}))
+    filled.put("/sessions/s", {"responder": "bot"})
     assert filled.get("/sessions/s")["slots"] == {"name": "Ada"}
-    filled.ok(filled.http.put("/sessions/s", json={"slots": None}))
+    filled.put("/sessions/s", {"slots": None})
     assert "slots" not in filled.get("/sessions/s")
 
 
@@ -107,8 +106,7 @@ def test_a_filled_text_that_was_said_is_not_offered_again(filled: Live) -> None:
 
 
 def test_an_answer_without_candidates_names_the_slots_that_have_no_value(live: Live) -> None:
-    live.ok(live.http.put("/pools/prices", json={}))
-    live.ok(live.http.put("/pools/prices/candidates", json=[{"id": "a", "text": "It is {price}."}]))
+    live.make_pool("prices", [{"id": "a", "text": "It is {price}."}])
     answer = live.turn("s", "user", "What is it?", pool="prices", slots={"prise": "5"})
     assert answer["candidates"] == []
     assert answer["warnings"] == ["candidate 'a' of pool 'prices' has slots without a value: price"]
@@ -131,8 +129,7 @@ def test_bad_slots_are_named(live: Live, slots: dict[str, Any]) -> None:
 
 def test_the_journal_has_templates(launch: Launch, tmp_path: Path) -> None:
     live = launch(journal=tmp_path / "journal")
-    live.ok(live.http.put("/pools/slots", json={}))
-    live.ok(live.http.put("/pools/slots/candidates", json=CANDIDATES))
+    live.make_pool("slots", CANDIDATES)
     live.turn("s", "user", "Hello", pool="slots", top_k=10, slots=VALUES)
     live.stop()
     (file,) = (tmp_path / "journal").iterdir()

@@ -104,7 +104,7 @@ def test_another_responder_is_fixed_before_the_first_turn(live: Live, oracle: Or
 @with_and_without_heads
 def test_undo_takes_the_last_post_back_as_if_it_had_never_been(live: Live, oracle: Oracle) -> None:
     live.say("s", DIALOGUE[:4])
-    undone = live.ok(live.http.delete("/sessions/s/turns/last"))
+    undone = live.delete("/sessions/s/turns/last")
     assert (undone["turn"], undone["removed"]["text"]) == (3, DIALOGUE[3][1])
     answer = live.say("s", DIALOGUE[4:], top_k=ALL, respond=True, aggregation="mean")
     said = [*DIALOGUE[:3], *DIALOGUE[4:]]
@@ -132,7 +132,7 @@ def test_an_undo_that_another_one_overtakes_takes_back_the_post_before(
         return await commit(store, *change)
 
     monkeypatch.setattr(SessionStore, "commit", commit_second)
-    undone = live.ok(live.http.delete("/sessions/s/turns/last"))
+    undone = live.delete("/sessions/s/turns/last")
     assert overtaken != [None]
     assert (undone["turn"], undone["removed"]["text"]) == (4, DIALOGUE[4][1])
     assert live.get("/sessions/s")["turns"] == 4
@@ -355,7 +355,7 @@ def test_a_default_pool_whose_filling_was_broken_off_is_filled(
     file = tmp_path / "replies.jsonl"
     file.write_text('{"text": "Good morning"}\n')
     broken_off = launch()
-    broken_off.ok(broken_off.http.put("/pools/default", json={}))
+    broken_off.put("/pools/default", {})
     live = launch(default_pool=file)
     assert live.turn("s", "user", "Hello")["candidates"][0]["text"] == "Good morning"
     live.fill()

@@ -55,6 +55,6 @@ def test_the_shipped_model_reads_the_name_of_an_emoji(english: Live) -> None:
 
 def test_an_upload_names_candidates_in_unknown_scripts(english: Live) -> None:
     items: list[dict[str, Any]] = [{"id": "zh", "text": CHINESE}, {"id": "en", "text": "Hello"}]
-    english.ok(english.http.put("/pools/zh", json={}))
-    edited = english.ok(english.http.put("/pools/zh/candidates", json=items))
+    english.put("/pools/zh", {})
+    edited = english.put("/pools/zh/candidates", items)
     assert edited["warnings"] == ["the model hardly knows the script of candidate 'zh'"]

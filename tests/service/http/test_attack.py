@@ -37,27 +37,6 @@ def check_refusal(response: httpx.Response, case: object) -> list[dict[str, Any]
     return errors
 
 
-MANY = [0] * 100_000
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "loc"),
-    [
-        ("/rank", {**RANK, "candidates": MANY}, ["candidates"]),
-        ("/rank", {**RANK, "fit_weight": MANY}, ["fit_weight"]),
-        ("/rank", {**RANK, "candidates": [{"id": MANY}]}, ["candidates"]),
-        ("/sessions/s/turn", {**TURN, "text": {"a": {"b": MANY}}}, ["text"]),
-        ("/sessions/s/turn", {**TURN, **{f"k{n}": n for n in range(30_000)}}, None),
-    ],
-    ids=["list", "number", "nested", "text", "fields"],
-)
-def test_too_much_is_refused_before_each_of_it_is_looked_at(
-    live: Live, path: str, body: dict[str, Any], loc: list[str] | None
-) -> None:
-    (only,) = check_refusal(live.http.post(path, json=body), loc)
-    assert loc is None or only["loc"] == ["body", *loc]
-
-
 def test_a_candidate_of_too_many_fields_is_refused(live: Live) -> None:
     wide = [{"text": "x", **{f"k{n}": n for n in range(20_000)}}]
     (only,) = check_refusal(live.http.put("/pools/default/candidates", json=wide), "wide")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,18 @@ HEADS_AT_ONCE = 16
 _SLICE = 128
 _COUNTED_AT_ONCE = 1000
 """Characters of a text whose word pieces are counted on the event loop, in a millisecond."""
+
+
+class _Recalled(NamedTuple):
+    """Vectors in their roles, as far as the cache has them.
+
+    Attributes:
+        vectors: (n, d), of which the missing ones are still those that heads read.
+        missing: The key in the cache of each vector that heads must compute, by its index.
+    """
+
+    vectors: Float32
+    missing: Mapping[int, bytes]
 
 
 class CachedEncoder:
@@ -96,50 +109,46 @@ class CachedEncoder:
 
         Heads compute a vector once: each turn needs [B1] of all utterances before it.
         """
-        found, missing = self._recall_roles(vectors, items)
-        return self._compute_roles(found, missing, items) if missing else found
+        return self._compute_missing(self._recall_roles(vectors, items), items)
 
     async def estimate(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return what `in_roles` does; a thread computes it where that takes long."""
-        found, missing = self._recall_roles(vectors, items)
-        if len(missing) <= HEADS_AT_ONCE:
-            return self._compute_roles(found, missing, items) if missing else found
-        return await asyncio.to_thread(self._compute_roles, found, missing, items)
+        recalled = self._recall_roles(vectors, items)
+        if len(recalled.missing) <= HEADS_AT_ONCE:
+            return self._compute_missing(recalled, items)
+        return await asyncio.to_thread(self._compute_missing, recalled, items)
 
     def as_examples(self, said: Float32) -> Float32:
         """Return (n, d) places of utterances [B2] in the space in which examples are compared."""
         return self._encoder.as_examples(said)
 
-    def _recall_roles(
-        self, vectors: Float32, items: Sequence[RoleText]
-    ) -> tuple[Float32, dict[int, bytes]]:
-        """Return the vectors in their roles, but for those that heads must compute.
-
-        Returns:
-            (n, d), and the keys of the vectors that are not in their roles yet, by their indices.
-        """
+    def _recall_roles(self, vectors: Float32, items: Sequence[RoleText]) -> _Recalled:
+        """Return vectors in their roles, as far as these are in the cache."""
         if not self._heads:
-            return vectors, {}
+            return _Recalled(vectors, {})
         keys = {
             index: _key(f"{item.role} {item.relation}\n".encode() + vector.tobytes())
             for index, (item, vector) in enumerate(zip(items, vectors, strict=True))
             if needs_head(item)
         }
         known = self._recall(keys.values())
-        found = vectors.copy()
+        recalled = vectors.copy()
+        missing: dict[int, bytes] = {}
         for index, key in keys.items():
             if key in known:
-                found[index] = known[key]
-        return found, {index: key for index, key in keys.items() if key not in known}
+                recalled[index] = known[key]
+            else:
+                missing[index] = key
+        return _Recalled(recalled, missing)
 
-    def _compute_roles(
-        self, vectors: Float32, missing: Mapping[int, bytes], items: Sequence[RoleText]
-    ) -> Float32:
-        """Return the vectors after heads have computed the missing ones."""
+    def _compute_missing(self, recalled: _Recalled, items: Sequence[RoleText]) -> Float32:
+        """Return the vectors after heads have computed those that the cache lacks."""
+        vectors, missing = recalled
+        if not missing:
+            return vectors
         indices = list(missing)
-        vectors[indices] = self._encoder.in_roles(
-            vectors[indices], [items[index] for index in indices]
-        )
+        computed = self._encoder.in_roles(vectors[indices], [items[index] for index in indices])
+        vectors[indices] = computed
         self._remember({key: vectors[index].copy() for index, key in missing.items()})
         return vectors
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from turnwise.models.errors import DataError
 from turnwise.models.text_files import (
@@ -45,7 +45,6 @@ def read_records(
     Raises:
         DataError: The file cannot be read, or is of no such format.
     """
-    ending = plain_ending(name)
     file.seek(0)
     if file.read(4) in _WORKBOOKS:
         raise DataError("a workbook, or an archive: save its sheet as CSV UTF-8", name)
@@ -53,26 +52,50 @@ def read_records(
         skipped, first = read_first_line(text)
         if not first:
             return
-        start = first.lstrip()[:1]
-        if ending != ".txt" and start == "[":
+        kind = _find_kind(first, skipped + 1, name, columns)
+        if kind == "array":
             yield from parse_array(skipped, first, text, name)
             return
-        if len(first) > LONGEST_LINE:
-            raise DataError(f"more than {LONGEST_LINE} characters", name, skipped + 1)
         lines = chain(repeat("\n", skipped), [first], read_lines(text, name, skipped + 2))
-        if ending not in {".csv", ".tsv", ".txt"} and start == "{":
+        if kind == "objects":
             yield from parse_jsonl(lines, name, LINES_OR_ARRAY)
-        elif ending not in ENDINGS:
-            known = f"{', '.join(ENDINGS)}, or .gz or .xz"
-            advice = "save a table as .csv, and a list as .txt with one text a line"
-            what = f"unknown format: expected {known}; {advice}"
-            raise DataError(what, name)
-        elif ending in {".csv", ".tsv"} or _is_table(first, name, columns):
+        elif kind == "table":
             yield from _read_table(lines, name, columns)
-        elif ending == ".txt":
-            yield from _read_texts(lines, columns)
         else:
-            raise DataError(f"not JSON: {LINES_OR_ARRAY}", name, skipped + 1)
+            yield from _read_texts(lines, columns)
+
+
+def _find_kind(
+    first: str, number: int, name: str, columns: Columns
+) -> Literal["array", "objects", "table", "texts"]:
+    """Return what a file holds: a JSON array, an object in each line, a table, or texts.
+
+    Args:
+        first: Its first line that is not empty.
+        number: The number of this line.
+        name: The name of the file.
+        columns: The names of the columns.
+
+    Raises:
+        DataError: It holds none of these, or the line is too long.
+    """
+    ending = plain_ending(name)
+    start = first.lstrip()[:1]
+    if start == "[" and ending != ".txt":
+        return "array"
+    if len(first) > LONGEST_LINE:
+        raise DataError(f"more than {LONGEST_LINE} characters", name, number)
+    if start == "{" and ending not in {".csv", ".tsv", ".txt"}:
+        return "objects"
+    if ending not in ENDINGS:
+        known = f"{', '.join(ENDINGS)}, or .gz or .xz"
+        advice = "save a table as .csv, and a list as .txt with one text a line"
+        raise DataError(f"unknown format: expected {known}; {advice}", name)
+    if ending in {".csv", ".tsv"} or _is_table(first, name, columns):
+        return "table"
+    if ending == ".txt":
+        return "texts"
+    raise DataError(f"not JSON: {LINES_OR_ARRAY}", name, number)
 
 
 def _is_table(first: str, name: str, columns: Columns) -> bool:

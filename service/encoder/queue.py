@@ -100,7 +100,9 @@ class EncoderQueue:
         self._tokenizer_wakes = threading.Condition(self._lock)
         self._tokenizer_lock = threading.Lock()
         self._busy_since: float | None = None
-        self._started = self._draining = self._stopped = False
+        self._started = False
+        self._draining = False
+        self._stopped = False
         self._threads = [
             threading.Thread(target=self._run_all, name="encoder", daemon=True),
             threading.Thread(target=self._tokenize_all, name="tokenizer", daemon=True),

@@ -45,15 +45,11 @@ class AwaitedPools:
 
     def update(self, is_current: Callable[[Pool], bool]) -> None:
         """Stop waiting for pools that are ready, damaged, refused for too long, or not current."""
-        if self._pools:
-            self._pools = [
-                pool for pool in self._pools if is_current(pool) and self._is_waited_for(pool)
-            ]
-
-    def _is_waited_for(self, pool: Pool) -> bool:
-        if pool.is_refused and monotonic() - self._begun_at > self._refused_seconds:
-            return False
-        return pool.is_awaited
+        if not self._pools:
+            return
+        self._pools = [pool for pool in self._pools if is_current(pool) and pool.is_awaited]
+        if monotonic() - self._begun_at > self._refused_seconds:
+            self._pools = [pool for pool in self._pools if not pool.is_refused]
 
 
 class RequiredPool:

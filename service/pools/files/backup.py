@@ -23,7 +23,7 @@ from turnwise.service.pools.files.snapshot import (
     MANIFEST,
     SnapshotManifest,
     check_snapshot,
-    described,
+    describe_file,
 )
 from turnwise.service.pools.redis.values import PoolKey, Revision
 from turnwise.service.wire.fields import Name, StoreName
@@ -136,7 +136,7 @@ class BackupFolder:
             name=key.name,
             store=revision.store_name,
             stamp=revision.stamp,
-            sha256=described(manifest).sha256,
+            sha256=describe_file(manifest).sha256,
         )
         with (self._folder / _UNFINISHED).open("a", encoding="utf-8") as file:
             file.write(f"{saved.model_dump_json()}\n")
@@ -227,7 +227,7 @@ class Backup:
 
     def _check_pool(self, pool: SavedPool) -> SnapshotManifest:
         path = self.path_of(pool.key)
-        if described(path / MANIFEST).sha256 != pool.sha256:
+        if describe_file(path / MANIFEST).sha256 != pool.sha256:
             raise BackupError(f"the manifest of pool {pool.key} is not the one that was written")
         return check_snapshot(path)
 

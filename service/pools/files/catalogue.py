@@ -141,7 +141,7 @@ def _expand_pattern(pattern: str) -> list[str]:
 
 
 @contextmanager
-def _local(file: str) -> Iterator[Path]:
+def _copy_here(file: str) -> Iterator[Path]:
     """Yield a path of a file; a file elsewhere is copied here first."""
     if "://" not in file:
         yield Path(file)
@@ -155,7 +155,7 @@ def _local(file: str) -> Iterator[Path]:
 
 def _read_rows(files: Sequence[str], reader: CandidateReader) -> Iterator[Row]:
     for file in files:
-        with _local(file) as path:
+        with _copy_here(file) as path:
             read = _read_parquet if path.suffix == ".parquet" else _read_file
             yield from map(check_limits, read(path, file, reader))
 

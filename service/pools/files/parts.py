@@ -159,12 +159,12 @@ class PartsFolder:
                     self._translate_damage(part),
                 ):
                     schema = parquet.read_schema(file)
-                self._check(schema, manifest, part)
+                self._check_origin(schema, manifest, part)
         return [part for part in manifest.parts if part.name not in files]
 
     def write(self, encoded_by: EncodedBy, part: Part, batch: CandidateBatch) -> None:
         """Write a part, whole or not at all."""
-        table = _table(batch).replace_schema_metadata(part.facts(encoded_by))
+        table = _make_table(batch).replace_schema_metadata(part.facts(encoded_by))
         made = BytesIO()
         parquet.write_table(
             table, made, compression="zstd", use_dictionary=False, write_page_checksum=True
@@ -182,9 +182,9 @@ class PartsFolder:
             made = BytesIO(self._system.cat_file(self._path_of(part.name)))
             with self._translate_damage(part):
                 table = parquet.read_table(made, page_checksum_verification=True)
-            self._check(table.schema, manifest, part)
+            self._check_origin(table.schema, manifest, part)
             with self._translate_damage(part):
-                batch = _batch(table, self._path_of(part.name), manifest.encoded_by.dimension)
+                batch = _read_batch(table, self._path_of(part.name), manifest.encoded_by.dimension)
             yield batch
 
     @contextmanager
@@ -194,7 +194,7 @@ class PartsFolder:
         except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
             raise PartsError(f"{self._path_of(part.name)} is damaged: {error}") from None
 
-    def _check(self, schema: pa.Schema, manifest: PartsManifest, part: Part) -> None:
+    def _check_origin(self, schema: pa.Schema, manifest: PartsManifest, part: Part) -> None:
         if schema.metadata != part.facts(manifest.encoded_by):
             path = self._path_of(part.name)
             raise PartsError(f"{path} is a part of another catalogue or model: delete it")
@@ -208,7 +208,7 @@ class PartsFolder:
         self._system.mv(fresh, self._path_of(name))
 
 
-def _table(batch: CandidateBatch) -> pa.Table:
+def _make_table(batch: CandidateBatch) -> pa.Table:
     candidates = batch.candidates
     metadata = [json.dumps(each.metadata, ensure_ascii=False) for each in candidates]
     examples = pa.array([each.examples for each in candidates], pa.list_(pa.string()))
@@ -233,7 +233,7 @@ def _vector_column(vectors: Float16) -> pa.FixedSizeListArray:
     )
 
 
-def _batch(table: pa.Table, file: str, dimension: int) -> CandidateBatch:
+def _read_batch(table: pa.Table, file: str, dimension: int) -> CandidateBatch:
     """Return the candidates of a part; one of an earlier release lacks some columns."""
     named = ("id", "text", "metadata", "examples", "group", "body")
     rows = table.select([name for name in named if name in table.column_names]).to_pylist()

@@ -158,7 +158,7 @@ def _write(batch: CandidateBatch, folder: Path, manifest: SnapshotManifest) -> S
             np.save(made / _VECTORS, batch.vectors, allow_pickle=False)
             if len(batch.examples):
                 np.save(made / _EXAMPLES, batch.examples, allow_pickle=False)
-            files = {path.name: described(path) for path in sorted(made.iterdir())}
+            files = {path.name: describe_file(path) for path in sorted(made.iterdir())}
             manifest = manifest.model_copy(update={"files": files})
             text = manifest.model_dump_json(indent=2, exclude_none=True) + "\n"
             (made / MANIFEST).write_text(text, encoding="utf-8")
@@ -178,7 +178,7 @@ def read_snapshot(folder: Path, most: int) -> Snapshot:
         SnapshotError: It is missing, does not agree with its manifest, or exceeds a limit.
         NotEnoughMemory: It does not fit into memory.
     """
-    with _naming(folder):
+    with _name_in_errors(folder):
         manifest = _check(folder)
         return Snapshot(manifest, _read_batch(folder, manifest, most))
 
@@ -189,12 +189,12 @@ def check_snapshot(folder: Path) -> SnapshotManifest:
     Raises:
         SnapshotError: It is missing, or does not agree with its manifest.
     """
-    with _naming(folder):
+    with _name_in_errors(folder):
         return _check(folder)
 
 
 @contextmanager
-def _naming(folder: Path) -> Iterator[None]:
+def _name_in_errors(folder: Path) -> Iterator[None]:
     """Name the folder in an error about its contents."""
     try:
         yield
@@ -205,7 +205,16 @@ def _naming(folder: Path) -> Iterator[None]:
 
 def _check(folder: Path) -> SnapshotManifest:
     manifest = SnapshotManifest.model_validate_json(_read_manifest(folder))
-    _check_files(folder, manifest)
+    if manifest.format != FORMAT:
+        raise SnapshotError(
+            f"it has format {manifest.format}, and this release reads format {FORMAT}"
+        )
+    if set(manifest.files) - {_EXAMPLES} != _FILES:
+        raise SnapshotError(f"the manifest describes other files than {' and '.join(_FILES)}")
+    for name in manifest.files:
+        _check_plain(folder / name)
+        if manifest.files[name] != describe_file(folder / name):
+            raise SnapshotError(f"{name} is not the file that the manifest describes")
     return manifest
 
 
@@ -245,19 +254,6 @@ def _read_vectors(path: Path, shape: tuple[int, int]) -> Float16:
         return np.array(vectors)
 
 
-def _check_files(folder: Path, manifest: SnapshotManifest) -> None:
-    if manifest.format != FORMAT:
-        raise SnapshotError(
-            f"it has format {manifest.format}, and this release reads format {FORMAT}"
-        )
-    if set(manifest.files) - {_EXAMPLES} != _FILES:
-        raise SnapshotError(f"the manifest describes other files than {' and '.join(_FILES)}")
-    for name in manifest.files:
-        _check_plain(folder / name)
-        if manifest.files[name] != described(folder / name):
-            raise SnapshotError(f"{name} is not the file that the manifest describes")
-
-
 def _read_manifest(folder: Path) -> bytes:
     path = folder / MANIFEST
     _check_plain(path)
@@ -272,7 +268,7 @@ def _check_plain(path: Path) -> None:
         raise SnapshotError(f"{path.name} is not a plain file")
 
 
-def described(path: Path) -> File:
+def describe_file(path: Path) -> File:
     """Return the size and the checksum of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:

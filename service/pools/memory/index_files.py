@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from turnwise.models.files import create_folder
 from turnwise.service.pools.encoding import Kind
-from turnwise.service.pools.files.snapshot import File, described
+from turnwise.service.pools.files.snapshot import File, describe_file
 from turnwise.service.pools.memory.flat import FlatIndex, Float16
 from turnwise.service.pools.memory.ivf import IvfIndex
 from turnwise.service.pools.redis.values import PoolKey
@@ -68,7 +68,7 @@ class IndexFiles:
                     probes=index.probes,
                     short_list=index.short_list,
                     recall=index.recall,
-                    lists=described(new_folder / _LISTS),
+                    lists=describe_file(new_folder / _LISTS),
                 )
                 (new_folder / _MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
                 shutil.rmtree(folder, ignore_errors=True)
@@ -92,7 +92,7 @@ class IndexFiles:
             manifest = IndexManifest.model_validate_json((folder / _MANIFEST).read_bytes())
             if manifest.vectors != _digest(flat.vectors):
                 return None
-            if manifest.lists != described(folder / _LISTS):
+            if manifest.lists != describe_file(folder / _LISTS):
                 raise ValueError(f"{_LISTS} is not the file that the manifest describes")  # noqa: TRY301
             return IvfIndex(
                 flat,

@@ -19,7 +19,7 @@ from turnwise.service.pools import (
     write_snapshot,
 )
 from turnwise.service.pools.candidate import Learned
-from turnwise.service.pools.files.snapshot import described
+from turnwise.service.pools.files.snapshot import describe_file
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
@@ -144,7 +144,7 @@ def append(name: str) -> Callable[[Path], None]:
 
 def redescribed(folder: Path) -> dict[str, Any]:
     paths = [path for path in sorted(folder.iterdir()) if path.name != "manifest.json"]
-    return {path.name: described(path).model_dump() for path in paths}
+    return {path.name: describe_file(path).model_dump() for path in paths}
 
 
 def put(name: str, content: Callable[[Path], bytes]) -> Callable[[Path], None]:

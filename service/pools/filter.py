@@ -186,7 +186,7 @@ class Filter:
         source = json.dumps(where, sort_keys=True, ensure_ascii=False)
         if len(source) > _LONGEST:
             raise InvalidRequest.field(f"has more than {_LONGEST} characters", "where")
-        return cls(source, _Parser().filter(where, ("where",), 1))
+        return cls(source, _Parser().parse_filter(where, ("where",), 1))
 
     @classmethod
     def having(cls, path: FieldPath) -> Self:
@@ -218,26 +218,32 @@ class _Parser:
     def __init__(self) -> None:
         self._left = _MOST
 
-    def filter(self, where: object, loc: tuple[str | int, ...], depth: int) -> Condition:
+    def parse_filter(self, where: object, loc: tuple[str | int, ...], depth: int) -> Condition:
         if not isinstance(where, dict) or not where:
             raise InvalidRequest.field("should be an object with at least one field", *loc)
         if depth > _DEEPEST:
             raise InvalidRequest.field(f"is nested more than {_DEEPEST} levels deep", *loc)
-        return _all_of(
-            [self._part(name, value, (*loc, name), depth) for name, value in where.items()]
+        return _join_conditions(
+            [self._parse_part(name, value, (*loc, name), depth) for name, value in where.items()]
         )
 
-    def _part(self, name: str, value: object, loc: tuple[str | int, ...], depth: int) -> Condition:
+    def _parse_part(
+        self, name: str, value: object, loc: tuple[str | int, ...], depth: int
+    ) -> Condition:
         if name not in {"all", "any", "none"}:
-            return self._conditions(tuple(name.split(".")), value, loc)
+            return self._parse_conditions(tuple(name.split(".")), value, loc)
         if not isinstance(value, list) or not value:
             raise InvalidRequest.field("should be a list of at least one filter", *loc)
-        parts = [self.filter(one, (*loc, index), depth + 1) for index, one in enumerate(value)]
+        parts = [
+            self.parse_filter(one, (*loc, index), depth + 1) for index, one in enumerate(value)
+        ]
         return Combined(cast("Literal['all', 'any', 'none']", name), tuple(parts))
 
-    def _conditions(self, path: FieldPath, value: object, loc: tuple[str | int, ...]) -> Condition:
+    def _parse_conditions(
+        self, path: FieldPath, value: object, loc: tuple[str | int, ...]
+    ) -> Condition:
         if not isinstance(value, dict):
-            return Among.of(path, [self._value(value, loc)])
+            return Among.of(path, [self._parse_value(value, loc)])
         if not value:
             raise InvalidRequest.field("should have at least one condition", *loc)
         bounds = {
@@ -249,7 +255,7 @@ class _Parser:
         for name, given in value.items():
             if name not in _COMPARISONS:
                 parts.append(self._parse_other(path, name, given, (*loc, name)))
-        return _all_of(parts)
+        return _join_conditions(parts)
 
     def _parse_other(
         self, path: FieldPath, name: str, given: object, loc: tuple[str | int, ...]
@@ -262,17 +268,17 @@ class _Parser:
         if name == "in":
             if not isinstance(given, list) or not given:
                 raise InvalidRequest.field("should be a list of at least one value", *loc)
-            wanted = [self._value(one, (*loc, index)) for index, one in enumerate(given)]
+            wanted = [self._parse_value(one, (*loc, index)) for index, one in enumerate(given)]
             return Among.of(path, wanted)
         if name == "not":
-            return Combined("none", (Among.of(path, [self._value(given, loc)]),))
+            return Combined("none", (Among.of(path, [self._parse_value(given, loc)]),))
         conditions = ", ".join(_CONDITIONS)
         inner = ".".join(str(part) for part in loc[-2:])
         raise InvalidRequest.field(
             f"is not a condition ({conditions}); for a field inside an object write '{inner}'", *loc
         )
 
-    def _value(self, value: object, loc: tuple[str | int, ...]) -> Value:
+    def _parse_value(self, value: object, loc: tuple[str | int, ...]) -> Value:
         if isinstance(value, list):
             raise InvalidRequest.field(
                 'should be one value; for one of several: {"in": [...]}', *loc
@@ -280,13 +286,13 @@ class _Parser:
         if value is not None and not isinstance(value, str | int | float | bool):
             raise InvalidRequest.field("should be a string, a number, true, false or null", *loc)
         self._count(loc)
-        return _finite(value, loc)
+        return _check_finite(value, loc)
 
     def _parse_bound(self, value: object, loc: tuple[str | int, ...]) -> str | float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise InvalidRequest.field("should be a number or a string", *loc)
         self._count(loc)
-        return _finite(value, loc)
+        return _check_finite(value, loc)
 
     def _count(self, loc: tuple[str | int, ...]) -> None:
         self._left -= 1
@@ -294,11 +300,11 @@ class _Parser:
             raise InvalidRequest.field(f"a filter has at most {_MOST} values", *loc)
 
 
-def _all_of(parts: list[Condition]) -> Condition:
+def _join_conditions(parts: list[Condition]) -> Condition:
     return parts[0] if len(parts) == 1 else Combined("all", tuple(parts))
 
 
-def _finite(value: _ValueT, loc: tuple[str | int, ...]) -> _ValueT:
+def _check_finite(value: _ValueT, loc: tuple[str | int, ...]) -> _ValueT:
     if isinstance(value, float) and not math.isfinite(value):  # 1e999 is JSON
         raise InvalidRequest.field("is too large a number", *loc)
     return value

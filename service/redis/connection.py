@@ -42,9 +42,9 @@ __all__ = [
     "WriteCheck",
     "connect",
     "explain_error",
+    "load_scripts",
     "read_clock",
     "redis_errors",
-    "scripts_of",
 ]
 
 _log = logging.getLogger("turnwise.redis")
@@ -113,7 +113,7 @@ def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
     return client
 
 
-def scripts_of(package: str, redis: Redis) -> dict[str, Callable[..., Awaitable[Any]]]:
+def load_scripts(package: str, redis: Redis) -> dict[str, Callable[..., Awaitable[Any]]]:
     """Return the Lua scripts of a package by name; each takes `keys` and `args`."""
     return {
         path.name.removesuffix(".lua"): redis.register_script(path.read_text())

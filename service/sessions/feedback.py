@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from turnwise.models.texts import write_count
 from turnwise.service.errors import Conflict, FeedbackFull, InvalidRequest, TurnNotFound
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.redis.connection import redis_errors, scripts_of
+from turnwise.service.redis.connection import load_scripts, redis_errors
 from turnwise.service.sessions.store import FEEDBACK, OFFERS_KEPT, SessionKey, session_not_found
 from turnwise.service.wire.sessions import Feedback, FeedbackRequest
 
@@ -44,7 +44,7 @@ class FeedbackStore:
     def __init__(self, redis: Redis, metrics: Metrics) -> None:
         self._redis = redis
         self._metrics = metrics
-        self._add = scripts_of("turnwise.service.sessions", redis)["add_feedback"]
+        self._add = load_scripts("turnwise.service.sessions", redis)["add_feedback"]
 
     async def add(self, session: SessionKey, turn: int, request: FeedbackRequest) -> Kept:
         """Keep an event on a candidate that a turn offered.

@@ -48,7 +48,7 @@ from turnwise.service.errors import (
     SessionNotFound,
 )
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.redis.connection import read_clock, redis_errors, scripts_of
+from turnwise.service.redis.connection import load_scripts, read_clock, redis_errors
 from turnwise.service.redis.scan import scan_page
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.wire.filters import Where
@@ -239,7 +239,7 @@ class SessionStore:
         self._fingerprint = fingerprint
         self._dimension = dimension
         self._paired = paired
-        self._script = scripts_of("turnwise.service.sessions", redis)
+        self._script = load_scripts("turnwise.service.sessions", redis)
 
     async def read(
         self,

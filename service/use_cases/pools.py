@@ -22,7 +22,7 @@ from turnwise.service.pools.following import FollowedPools
 from turnwise.service.pools.opener import explain_missing_encoder, explain_missing_store
 from turnwise.service.pools.pool import Pool, Revise
 from turnwise.service.pools.redis.values import PoolKey, PoolMoved, Revision, Summary, not_found
-from turnwise.service.pools.stores.new_collection import drop_unused, empty_collection
+from turnwise.service.pools.stores.new_collection import create_collection, drop_unused
 from turnwise.service.pools.view import CandidateBatch, PoolView
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest, Removed
@@ -152,7 +152,7 @@ class Pools:
         if engine is None or (await self._records.revisions([key]))[0]:
             return await self._records.create(key, request)
         encoder = self._opener.backends[request.encoder or "default"].encoder
-        collection = await empty_collection(key, engine, encoder)
+        collection = await create_collection(key, engine, encoder)
         try:
             return await self._records.create(key, request, collection)
         finally:  # another replica may have been first

@@ -30,7 +30,7 @@ from turnwise.service.pools.redis.replay import Replay
 from turnwise.service.pools.redis.values import NOWHERE, Entry, Log, PoolKey, Position, Revision
 from turnwise.service.pools.resources import PoolResources
 from turnwise.service.pools.stores import CandidateStore
-from turnwise.service.pools.stores.new_collection import drop_unused, filled_collection
+from turnwise.service.pools.stores.new_collection import drop_unused, fill_collection
 from turnwise.service.pools.stores.rows import remove, write
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolSettings, Removed
@@ -300,7 +300,7 @@ class LocalPool(Pool):
         position = self.position
         contents = self.contents
         log = await self.records.read(self.key)
-        filled = await filled_collection(self.key, engine, self.encoder, self.view().scan())
+        filled = await fill_collection(self.key, engine, self.encoder, self.view().scan())
         move = partial(self.records.move, self.key, store=engine.name, collection=filled)
         try:
             while not await move(position, log, size=len(contents)):

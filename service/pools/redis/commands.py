@@ -3,7 +3,7 @@
 from typing import Any
 
 from turnwise.service.observe.metrics import Metrics, Operation
-from turnwise.service.redis.connection import Redis, redis_errors, scripts_of
+from turnwise.service.redis.connection import Redis, load_scripts, redis_errors
 
 
 class Commands:
@@ -12,7 +12,7 @@ class Commands:
     def __init__(self, redis: Redis, metrics: Metrics) -> None:
         self._redis = redis
         self._metrics = metrics
-        self._script = scripts_of("turnwise.service.pools.redis", redis)
+        self._script = load_scripts("turnwise.service.pools.redis", redis)
 
     async def run_script(
         self, operation: Operation, script: str, keys: list[str], arguments: list[Any]

@@ -72,7 +72,7 @@ class Directory(Commands):
     async def in_use(self) -> set[PoolKey]:
         """Return the pools that requests on any replica have named lately."""
         found = await self.execute("pool_read", self._redis.zrange(_IN_USE, 0, -1))
-        return set(map(_key, found))
+        return set(map(_read_key, found))
 
     async def note_in_use(self, pools: Iterable[PoolKey], seconds: float) -> None:
         """Note that requests name these pools; forget those that they last named so long ago."""
@@ -86,17 +86,17 @@ class Directory(Commands):
     async def names(self) -> dict[PoolKey, str]:
         """Return the incarnation of each listed pool; the pool itself may be gone already."""
         found = await self.execute("pool_read", self._redis.hgetall(_NAMES))
-        return {_key(name): incarnation.decode() for name, incarnation in found.items()}
+        return {_read_key(name): incarnation.decode() for name, incarnation in found.items()}
 
     async def aliases(self) -> dict[PoolKey, PoolKey]:
         """Return the pool of each alias."""
         found = await self.execute("pool_read", self._redis.hgetall(_ALIASES))
-        return {_key(alias): _key(pool) for alias, pool in found.items()}
+        return {_read_key(alias): _read_key(pool) for alias, pool in found.items()}
 
     async def missing(self) -> frozenset[PoolKey]:
         """Return the names that were noted as missing; some may be listed again."""
         found = await self.execute("pool_read", self._redis.smembers(_MISSING))
-        return frozenset(map(_key, found))
+        return frozenset(map(_read_key, found))
 
     async def add_missing(self, names: Iterable[PoolKey]) -> None:
         """Note that Redis lost pools or aliases of these names."""
@@ -105,13 +105,13 @@ class Directory(Commands):
     async def names_and_aliases(self) -> tuple[set[PoolKey], dict[PoolKey, PoolKey]]:
         """Return the names of all pools and the pool of each alias, as they are at one moment."""
         names, pairs = await self.run_script("pool_read", "list_names", [_NAMES, _ALIASES], [])
-        aliases = zip(map(_key, pairs[::2]), map(_key, pairs[1::2]), strict=True)
-        return {*map(_key, names)}, dict(aliases)
+        aliases = zip(map(_read_key, pairs[::2]), map(_read_key, pairs[1::2]), strict=True)
+        return {*map(_read_key, names)}, dict(aliases)
 
     async def resolve(self, name: PoolKey) -> PoolKey:
         """Return the pool that a name refers to: the pool of an alias, or the name itself."""
         pool = await self.execute("pool_read", self._redis.hget(_ALIASES, str(name)))
-        return name if pool is None else _key(pool)
+        return name if pool is None else _read_key(pool)
 
     async def add(self, key: PoolKey, incarnation: str) -> None:
         """List a pool.
@@ -135,10 +135,10 @@ class Directory(Commands):
             "pool_write", "unlist", [_NAMES, _ALIASES, _MISSING], [str(key)]
         )
         if outcome == b"is_alias":
-            to = _key(found[0]).name
+            to = _read_key(found[0]).name
             raise Conflict(f"'{key.name}' is an alias of pool '{to}'; delete the alias")
         if outcome == b"has_alias":
-            alias = _key(found[0]).name
+            alias = _read_key(found[0]).name
             raise Conflict(f"alias '{alias}' points at pool '{key.name}'; move it first")
         incarnation, was_missing = found
         return Unlisted(incarnation.decode() or None, bool(was_missing))
@@ -173,5 +173,5 @@ class Directory(Commands):
             raise PoolNotFound(f"there is no alias '{alias.name}'")
 
 
-def _key(stored: bytes) -> PoolKey:
+def _read_key(stored: bytes) -> PoolKey:
     return PoolKey(*stored.decode().split("/", 1))

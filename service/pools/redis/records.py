@@ -75,7 +75,7 @@ class PoolRecords(Commands):
     async def summaries(self, keys: Sequence[PoolKey]) -> list[Summary | None]:
         """Return a summary of each pool, or None if there is no such pool."""
         fields = ("version", "size", "bytes", "stored", "created_at", *_REVISION_FIELDS)
-        return [_summary(found) for found in await self._read_metas(keys, *fields)]
+        return [_read_summary(found) for found in await self._read_metas(keys, *fields)]
 
     async def create(
         self, key: PoolKey, request: PoolRequest, collection: Collection | None = None
@@ -337,7 +337,7 @@ def _read_revision(found: Sequence[bytes | None]) -> Revision | None:
     )
 
 
-def _summary(found: list[bytes | None]) -> Summary | None:
+def _read_summary(found: list[bytes | None]) -> Summary | None:
     version, size, in_bytes, stored, created_at, *rest = found
     revision = _read_revision(rest)
     if version is None or stored is None or created_at is None or revision is None:

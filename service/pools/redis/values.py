@@ -235,11 +235,11 @@ def unpack_settings(stored: Sequence[bytes | None]) -> PoolSettings:
 
 def pack_candidates(candidates: Sequence[Candidate]) -> bytes:
     """Return the candidates of a chunk as compressed JSON."""
-    rows = b",".join(map(_row, candidates))
+    rows = b",".join(map(_pack_row, candidates))
     return zlib.compress(b"[" + rows + b"]", 1)
 
 
-def _row(candidate: Candidate) -> bytes:
+def _pack_row(candidate: Candidate) -> bytes:
     """Return `[id, text, metadata]` as JSON, with a fourth item for its other fields."""
     names = json.dumps([candidate.id, candidate.text], separators=(",", ":"))
     more = {

@@ -17,7 +17,9 @@ from turnwise.service.pools.view import CandidateBatch
 _UNSAFE = re.compile(r"[^A-Za-z0-9]")
 
 
-async def empty_collection(key: PoolKey, store: CandidateStore, encoder: PoolEncoder) -> Collection:
+async def create_collection(
+    key: PoolKey, store: CandidateStore, encoder: PoolEncoder
+) -> Collection:
     """Return a new collection, by whose name operators recognise the pool."""
     name = "_".join(_UNSAFE.sub("_", part)[:64] for part in key)
     collection = Collection(f"{PREFIX}{name}_{secrets.token_hex(8)}", encoder.fingerprint)
@@ -25,14 +27,14 @@ async def empty_collection(key: PoolKey, store: CandidateStore, encoder: PoolEnc
     return collection
 
 
-async def filled_collection(
+async def fill_collection(
     key: PoolKey,
     store: CandidateStore,
     encoder: PoolEncoder,
     batches: AsyncIterable[CandidateBatch],
 ) -> Collection:
     """Return a new collection with these candidates; none is left if that fails."""
-    collection = await empty_collection(key, store, encoder)
+    collection = await create_collection(key, store, encoder)
     try:
         async for batch in batches:
             await write(store, collection.name, batch)

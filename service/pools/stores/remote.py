@@ -44,7 +44,7 @@ from turnwise.service.pools.redis.values import (
 from turnwise.service.pools.resources import PoolResources
 from turnwise.service.pools.stores import CandidateStore, Stored
 from turnwise.service.pools.stores.facets import HAVING_GROUP
-from turnwise.service.pools.stores.new_collection import drop_unused, filled_collection
+from turnwise.service.pools.stores.new_collection import drop_unused, fill_collection
 from turnwise.service.pools.stores.recall import RECALL, choose_width, find_least_scores
 from turnwise.service.pools.stores.remote_view import WIDTH, RemoteView
 from turnwise.service.pools.stores.rows import (
@@ -300,7 +300,7 @@ class RemotePool(Pool):
                 changed += len(select_changed(has.get, learned.candidates))
                 yield learned
 
-        filled = await filled_collection(self.key, self.store, self.encoder, counted())
+        filled = await fill_collection(self.key, self.store, self.encoder, counted())
         await self._switch_to(filled, known, size)
         await self.refresh()
         return Edited(self.known.position.version, changed, size - changed, size)
@@ -391,7 +391,7 @@ class RemotePool(Pool):
     async def _read_sample(self, known: StoredPool) -> Sample:
         """Return a sample of the candidates: the present one, if it still represents them."""
         name = known.collection.name
-        if self._sample and self._sample.stands_for(name, known.size):
+        if self._sample and self._sample.represents(name, known.size):
             return self._sample
         return await draw_sample(self.store, name, known.size, self.encoder.dimension)
 
@@ -407,7 +407,7 @@ class RemotePool(Pool):
         count, with_group = await asyncio.gather(
             self.store.count(name), self.store.count(known.collection.name, HAVING_GROUP)
         )
-        if examples and examples.sample.stands_for(name, count):
+        if examples and examples.sample.represents(name, count):
             sample = examples.sample
         else:
             sample = await draw_sample(self.store, name, count, self.encoder.dimension)

@@ -28,7 +28,7 @@ class Sample(NamedTuple):
     size: int
     rows: Segment
 
-    def stands_for(self, collection: str, size: int) -> bool:
+    def represents(self, collection: str, size: int) -> bool:
         """Return whether it still represents a collection, which has this size now."""
         return self.collection == collection and self.size / 2 <= size <= self.size * 2
 

@@ -152,19 +152,20 @@ def add_docs(app: FastAPI) -> None:
 
 
 def _describe_response(errors: Iterable[type[ServiceError]]) -> dict[str, Any]:
-    examples = {error.slug: {"value": _make_example(error)} for error in errors}
+    examples = {
+        error.slug: {
+            "value": {
+                "type": PROBLEM_PREFIX + error.slug,
+                "title": error.title,
+                "status": error.status,
+                "detail": "what went wrong this time",
+            }
+        }
+        for error in errors
+    }
     return {
         "description": "; ".join(dict.fromkeys(error.title for error in errors)),
         "content": {
             PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": examples}
         },
-    }
-
-
-def _make_example(error: type[ServiceError]) -> dict[str, Any]:
-    return {
-        "type": PROBLEM_PREFIX + error.slug,
-        "title": error.title,
-        "status": error.status,
-        "detail": "what went wrong this time",
     }

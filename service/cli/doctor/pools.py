@@ -49,12 +49,10 @@ async def examine_pools(
         return [Finding("pools", "fail", str(error), "see the checks of redis above")]
     if not found:
         found = [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
-    return found + left + [_describe_lost(key) for key in sorted(lost)]
-
-
-def _describe_lost(key: PoolKey) -> Finding:
     advice = "`turnwise restore FOLDER`, or load it; DELETE /pools/NAME gives it up"
-    return Finding(f"pool {key}", "fail", "Redis lost it, or this alias", advice)
+    for key in sorted(lost):
+        left.append(Finding(f"pool {key}", "fail", "Redis lost it, or this alias", advice))
+    return found + left
 
 
 async def _examine_local(

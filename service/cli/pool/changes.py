@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from turnwise.models.texts import shorten
 from turnwise.service.cli.pages import read_pages
-from turnwise.service.client import CandidateFile, NotFoundError, Pool, UploadedCandidate
-from turnwise.service.wire.pools import PoolCandidate
+from turnwise.service.client import CandidateFile, NotFoundError, Pool
 
+_COMPARED = ("text", "metadata", "examples", "group", "body")
+"""Fields that loading a file may change."""
 _PAGE = 500
 _SHOWN = 10
 """Candidates of a kind that are shown."""
@@ -40,7 +41,7 @@ class PoolChanges:
                 candidate = given.pop(held.id, None)
                 if candidate is None:
                     changes.missing[held.id] = held.text
-                elif _is_equal(candidate, held):
+                elif all(getattr(candidate, name) == getattr(held, name) for name in _COMPARED):
                     changes.unchanged += 1
                 else:
                     changes.changed[held.id] = candidate.text
@@ -57,8 +58,3 @@ class PoolChanges:
                 yield f"{mark} {id}: {' '.join(shorten(text, _WIDTH).split())}"
             if len(texts) > _SHOWN:
                 yield f"{mark} and {len(texts) - _SHOWN} more"
-
-
-def _is_equal(candidate: UploadedCandidate, held: PoolCandidate) -> bool:
-    fields = ("text", "metadata", "examples", "group", "body")
-    return all(getattr(candidate, name) == getattr(held, name) for name in fields)

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from turnwise.service.candidate_files.projects.converted import Converted
@@ -120,15 +121,15 @@ def _sections(files: ProjectFiles) -> Iterator[tuple[str, set[str]]]:
 
 def _find_reply(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the intents at the start of a rule or a story, and the response that follows them."""
-    steps = list(_items(story.get("steps")))
-    starts = [number for number, step in enumerate(steps) if "intent" in step or "or" in step]
-    if not starts or starts[0] + 1 == len(steps):
+    for step, after in pairwise(_items(story.get("steps"))):
+        if "intent" not in step and "or" not in step:
+            continue
+        response = str(after.get("action", ""))
+        if response.startswith(_UTTER):
+            alternatives = _items(step["or"]) if "or" in step else [step]
+            for alternative in alternatives:
+                yield str(alternative.get("intent", "")), response
         return
-    step = steps[starts[0]]
-    response = str(steps[starts[0] + 1].get("action", ""))
-    if response.startswith(_UTTER):
-        for either in _items(step.get("or")) if "or" in step else [step]:
-            yield str(either.get("intent", "")), response
 
 
 def _read_examples(examples: object) -> list[str]:

@@ -17,7 +17,7 @@ from turnwise.service.cli.doctor.redis import examine_redis, examine_writes
 from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.stores import connect_store
-from turnwise.service.redis.connection import connect
+from turnwise.service.redis.connection import Redis, connect
 from turnwise.service.redis.private import (
     PrivateRedisError,
     running_or_started,
@@ -105,22 +105,26 @@ async def _examine_redis_and_pools(
         for finding in findings:
             yield finding
         # If Redis does not answer, that failure is the only finding.
-        answers = [finding.grade for finding in findings] != ["fail"]
-        if answers:
-            yield await examine_writes(redis)
-        if encoder and answers:
-            engine = None
-            if settings.store_url:
-                try:
-                    engine = connect_store(settings.store_url, Metrics())
-                except SettingsError as error:
-                    yield Finding("store", "fail", str(error), "install it")
-                    return
-                stack.push_async_callback(engine.close)
-            for finding in await examine_pools(
-                redis, encoder.fingerprint, pairwise=settings.pairwise is not None, engine=engine
-            ):
+        if [finding.grade for finding in findings] == ["fail"]:
+            return
+        yield await examine_writes(redis)
+        if encoder:
+            for finding in await _examine_pools(settings, redis, encoder.fingerprint):
                 yield finding
+
+
+async def _examine_pools(settings: Settings, redis: Redis, fingerprint: str) -> list[Finding]:
+    """Return the findings about the pools, and about the candidate store if there is one."""
+    async with AsyncExitStack() as stack:
+        engine = None
+        if settings.store_url:
+            try:
+                engine = connect_store(settings.store_url, Metrics())
+            except SettingsError as error:
+                return [Finding("store", "fail", str(error), "install it")]
+            stack.push_async_callback(engine.close)
+        has_pairwise = settings.pairwise is not None
+        return await examine_pools(redis, fingerprint, pairwise=has_pairwise, engine=engine)
 
 
 async def _start_private_redis(folder: Path, stack: AsyncExitStack) -> str | None:

@@ -70,7 +70,7 @@ def path_facet(path: tuple[str, ...]) -> str:
 
 
 def wanted_facets(condition: Among | Exists) -> list[str]:
-    """Return the facets of a condition: it holds for a candidate that has one of them."""
+    """Return the facets of which a candidate must have one, for the condition to hold."""
     at = path_facet(condition.path)
     if isinstance(condition, Exists):
         return [at]

@@ -17,7 +17,7 @@ _ROUNDING = 1e-4
 
 
 class Width(NamedTuple):
-    """The number of candidates that an index looks at in a search, and the recall of that."""
+    """How many candidates an index looks at in a search, and the recall of such searches."""
 
     width: int
     recall: float

@@ -238,7 +238,7 @@ class RemotePool(Pool):
         vectors: KnownVectors,
         progress: EncodingProgress | None = None,
     ) -> _Plan:
-        """Return what an edit changes, as the store is now; `vectors` gets what is encoded."""
+        """Return what an edit changes in the present candidates; new vectors go into `vectors`."""
         rows = await fetch_rows(self.store, known.collection.name, ids)
         has = {id: row.candidate for id, row in rows.items()}
         changed = select_changed(has.get, make(has))
@@ -308,7 +308,7 @@ class RemotePool(Pool):
     async def _add_learned(
         self, has: Mapping[str, Candidate], batch: CandidateBatch
     ) -> CandidateBatch:
-        """Return a batch with what the pool's candidates of its ids have learned."""
+        """Return a batch whose candidates have what those of the same ids have learned."""
         candidates = keep_learned(has.get, batch.candidates)
         if candidates == [*batch.candidates]:
             return batch
@@ -337,9 +337,9 @@ class RemotePool(Pool):
         await self.store.drop(read.collection.name)
 
     async def measure(self) -> None:
-        """Choose how wide the index searches, by its recall on running queries; others see it.
+        """Measure the recall on running queries, and choose how wide all replicas search.
 
-        It compares with an exact search, for which it scans the whole pool.
+        The exact search to compare with scans the whole pool.
         """
         known = self.known
         sample = self.view().sample.rows
@@ -414,7 +414,7 @@ class RemotePool(Pool):
         return SampledExamples(sample, count, with_group > 0)
 
     def _check_examples(self, candidates: Iterable[Candidate]) -> None:
-        """Raise Conflict if candidates have what the collection of the pool cannot hold."""
+        """Raise Conflict if the collection of the pool is too old for what candidates have."""
         if self._examples is None and any(c.all_examples or c.group or c.body for c in candidates):
             raise Conflict(
                 f"pool '{self.key.name}' is in a collection that was made before there were "

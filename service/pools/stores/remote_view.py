@@ -88,7 +88,7 @@ class RemoteView:
         return self.sample.rows.spread(query, size)
 
     async def lacks_field(self, path: FieldPath) -> bool:
-        """Return whether no candidate has the field; without it in the sample, the store counts."""
+        """Look for the field in the sample, and only then ask the store."""
         having = Filter.having(path)
         if self.size == 0 or self.sample.rows.match(having).any():
             return False
@@ -110,13 +110,13 @@ class RemoteView:
         with self.metrics.stage("search"):
             async with aclosing(self._search(collection, said, 2 * top_k, where)) as found:
                 async for rows in found:
-                    hits = await self._hits_of(said, rows)
+                    hits = await self._make_hits(said, rows)
                     if len(hits) >= top_k:
                         break
         return hits[:top_k]
 
-    async def _hits_of(self, said: Float32, rows: Sequence[Stored]) -> list[Hit]:
-        """Return the candidates of rows of examples by their best row, best first."""
+    async def _make_hits(self, said: Float32, rows: Sequence[Stored]) -> list[Hit]:
+        """Return the candidates that have these examples, each by its best one, best first."""
         self._remember(rows)
         await self._look_up(self.collection.name, [row.candidate.group or "" for row in rows])
         hits: dict[str, Hit] = {}
@@ -127,7 +127,7 @@ class RemoteView:
         return _best_first(hits.values())
 
     async def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
-        """Return the best example of each of k candidates, those not found from the store."""
+        """Return the best example of each of k candidates; fetch what was not found yet."""
         if self.examples is None:
             return [None] * len(ids)
         await self._look_up(self.collection.name, ids)
@@ -174,9 +174,9 @@ class RemoteView:
     async def list_page(
         self, after: str, limit: int, where: Filter | None, words: WordSearch | None
     ) -> Page:
-        """Return a page in the order of the store, after as many reads as one request may make."""
+        """Return a page in the order of the store. Rare words may leave it short, or empty."""
         condition = where.condition if where else None
-        count = limit + 1 if words is None else SCANNED
+        count = limit + 1 if words is None else SCANNED  # the store does not search for words
         tests = [test for test in (where, words) if test]
         kept: list[Candidate] = []
         last_read = after
@@ -193,7 +193,7 @@ class RemoteView:
         return Page(kept, last_read, None)
 
     async def vectors(self, ids: Sequence[str]) -> Float32:
-        """Return the vectors (k, d) of k candidates, those that were not found from the store."""
+        """Return the vectors (k, d) of k candidates; fetch those that were not found yet."""
         await self._look_up(self.collection.name, ids, newest=True)
         for each in ids:
             if each not in self.found:

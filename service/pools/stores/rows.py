@@ -66,7 +66,7 @@ def example_rows(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def to_batch(stored: Sequence[Stored], dimension: int = 0) -> CandidateBatch:
-    """Return candidates with the vectors of their texts; of none, these are (0, `dimension`)."""
+    """Return candidates with the vectors of their texts; without any, these are (0, d)."""
     if not stored:
         nothing = np.empty((0, dimension), np.float16)
         return CandidateBatch([], nothing, nothing)
@@ -77,7 +77,7 @@ def to_batch(stored: Sequence[Stored], dimension: int = 0) -> CandidateBatch:
 async def fetch_rows(
     store: CandidateStore, collection: str, ids: Sequence[str]
 ) -> dict[str, Stored]:
-    """Return the rows that a collection has of some ids, by id; there may be any number of ids."""
+    """Return those of any number of rows that a collection has, by id."""
     has: dict[str, Stored] = {}
     for start in range(0, len(ids), SCANNED):
         has |= await store.fetch(collection, ids[start : start + SCANNED])

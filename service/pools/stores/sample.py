@@ -33,7 +33,7 @@ class Sample(NamedTuple):
         return self.collection == collection and self.size / 2 <= size <= self.size * 2
 
     def estimate_matches(self, size: int, where: Filter | None) -> int:
-        """Return how many rows of a collection of this size a filter matches, about."""
+        """Return about how many rows of a collection of this size a filter matches."""
         if not where:
             return size
         matching = int(np.bitwise_count(self.rows.match(where)).sum())

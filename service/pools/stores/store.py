@@ -46,7 +46,7 @@ class CandidateStore(Protocol):
     name: StoreName
 
     async def create(self, collection: str, dimension: int) -> None:
-        """Create an empty collection for vectors of length d, and the one of its examples."""
+        """Create an empty collection for vectors of length d, and one for its examples."""
 
     async def drop(self, collection: str) -> None:
         """Delete a collection, if there is one, and that of its examples."""
@@ -57,7 +57,7 @@ class CandidateStore(Protocol):
         """Add or replace at most `SCANNED` candidates with their vectors (n, d)."""
 
     async def settle(self, collection: str) -> None:
-        """Let the index cover what was written so far; it is built in the background."""
+        """Ask for an index of what was written so far, which is built in the background."""
 
     async def remove(self, collection: str, ids: Sequence[str]) -> None:
         """Remove candidates; ignore ids that the collection lacks."""

@@ -183,7 +183,7 @@ def _as_object(value: object) -> object:
 
 
 def _list_texts(value: object) -> list[Any]:
-    """Return the examples of a field: a list, JSON of one in a cell, or one example."""
+    """Return the examples of a field, which is a list, a list as JSON, or one example."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         with suppress(ValueError, RecursionError):
             value = json.loads(value)

@@ -71,7 +71,7 @@ class CandidateReader:
             yield self.read_record(record, name, line)
 
     def read_files(self, paths: Iterable[Path]) -> list[Row]:
-        """Return the candidates of files, which are read as one.
+        """Return the candidates of several files, which are read as one file.
 
         Raises:
             DataError: As `read` and `merge`.
@@ -98,7 +98,7 @@ class CandidateReader:
         return row
 
     def merge(self, rows: Iterable[Row]) -> list[Row]:
-        """Return the rows of each candidate as one, with the examples of all of them.
+        """Return one row for each candidate, with the examples of all its rows.
 
         Raises:
             DataError: Two rows of one candidate differ in more than their examples.
@@ -168,7 +168,7 @@ class CandidateFile:
 
 
 def read_ids(path: Path) -> list[str]:
-    """Return the ids in the column or field `id` of a file, or in the lines of a `.txt`, once each.
+    """Return the distinct ids of a file: its column or field `id`, or the lines of a `.txt`.
 
     Args:
         path: A file of any format that `CandidateFile.read` takes, with or without texts.
@@ -193,7 +193,7 @@ def _is_number(text: str) -> bool:
 
 
 def _merge_two(first: Row, second: Row) -> Row:
-    """Return two rows of one candidate as one; raises as `CandidateReader.merge`."""
+    """Return one row for two of one candidate; raises as `CandidateReader.merge`."""
     one = first.candidate
     other = second.candidate
     if one.model_dump(exclude={"id", "examples"}) != other.model_dump(exclude={"id", "examples"}):
@@ -208,9 +208,9 @@ def _merge_two(first: Row, second: Row) -> Row:
 
 
 def _limit(examples: list[Any]) -> tuple[list[Any], int]:
-    """Return the first distinct examples, as many as a candidate may have; and how many are left.
+    """Return the first distinct examples, up to the limit, and how many were left out.
 
-    Other values than texts stay, for an error about them.
+    Values that are no texts stay, so that a later check can name them.
     """
     if all(isinstance(each, str) for each in examples):
         examples = list(dict.fromkeys(each.strip() for each in examples if each.strip()))

@@ -49,7 +49,7 @@ class ProjectFiles:
     read: Callable[[str], bytes]
 
     def ending_with(self, *endings: str) -> list[str]:
-        """Return the names with one of some endings."""
+        """Return the names of the files that have one of these endings."""
         return [name for name in self.names if name.lower().endswith(endings)]
 
     def text(self, name: str) -> str:

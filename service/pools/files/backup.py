@@ -114,7 +114,7 @@ class BackupFolder:
         self.saved = self._read_unfinished()
 
     def path_of(self, key: PoolKey) -> Path:
-        """Return the folder for the snapshot of a pool, which does not exist yet."""
+        """Return the folder for the snapshot of a pool; remove what is left of an earlier try."""
         path = _path_of(self._folder, key)
         shutil.rmtree(path, ignore_errors=True)
         remove_leftovers(path.parent, path.name)
@@ -186,7 +186,7 @@ class BackupFolder:
 
 
 class Backup:
-    """A complete backup, whose files are those that were written.
+    """A complete backup: its files have the checksums that were written with them.
 
     Attributes:
         manifest: Its manifest.

@@ -99,7 +99,7 @@ class Catalogue:
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The place of the first candidate of each part, and the one after its last candidate."""
+        """The index of the first candidate of each part, and the index after its last one."""
         return [(start, min(start + PART, len(self))) for start in range(0, len(self), PART)]
 
     def digest(self, start: int, stop: int) -> str:
@@ -107,7 +107,7 @@ class Catalogue:
         return hashlib.sha256(self.digests[start:stop].tobytes()).hexdigest()
 
     def parts(self, wanted: Container[int]) -> Iterator[tuple[int, list[Candidate]]]:
-        """Yield the first place of each wanted part, and its candidates without repetitions."""
+        """Yield each wanted part: the index of its first candidate, and its distinct candidates."""
         rows = enumerate(_read_rows(self.files, self.reader))
         for start, stop in self.ranges:
             some = list(islice(rows, stop - start))
@@ -142,7 +142,7 @@ def _expand_pattern(pattern: str) -> list[str]:
 
 @contextmanager
 def _copy_here(file: str) -> Iterator[Path]:
-    """Yield a path of a file; a file elsewhere is copied here first."""
+    """Yield the path of a file; a file at a URL is copied here first."""
     if "://" not in file:
         yield Path(file)
         return
@@ -182,7 +182,7 @@ def _hash_text(text: str) -> int:
 
 
 def _number_row(row: Row) -> tuple[int, int, int]:
-    """Return digests of the id and of the candidate of a row, and its examples left out."""
+    """Return a digest of a row's id, one of its candidate, and how many examples it lacks."""
     candidate = Candidate.uploaded(row.candidate)
     return _hash_text(candidate.id), _hash_candidate(candidate), row.left_out
 

@@ -88,7 +88,7 @@ class PartsManifest(BaseModel):
 
     @classmethod
     def of(cls, catalogue: Catalogue, encoded_by: EncodedBy) -> Self:
-        """Return the manifest that a catalogue will have."""
+        """Return the manifest of a catalogue that a model is to encode."""
         parts = tuple(
             Part(start=start, stop=stop, digest=catalogue.digest(start, stop))
             for start, stop in catalogue.ranges

@@ -230,7 +230,7 @@ class Batcher:
         return next(filter(None, map(self._next_slice, self._in_order())), None)
 
     def add_tokens(self, part: TextSlice, tokens: Sequence[Sized]) -> None:
-        """Append the texts of a slice, which are tokenized now."""
+        """Append the texts of a slice with their tokens."""
         if line := self._line_of(part.request):
             line.tokenizing -= 1
             line.tokenized.extend(
@@ -306,7 +306,7 @@ class Batcher:
             )
 
     def _take(self, batch: Batch) -> None:
-        """Remove the texts of the next batch; count it for the namespace of its first text."""
+        """Remove the texts of the next batch, which counts for the namespace of its first text."""
         taken = set(map(id, batch))
         sizes = Counter((text.request.namespace, text.request.priority) for text in batch)
         self._batches += 1

@@ -105,14 +105,15 @@ class CachedEncoder:
         return await asyncio.to_thread(self._encoder.is_too_long, item)
 
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
-        """Return (n, d) vectors in their roles, from those of `read_as`; see `HeadArrays`.
+        """Return (n, d) vectors in their roles, from those in the roles of `read_as`.
 
-        Heads compute a vector once: each turn needs [B1] of all utterances before it.
+        Heads compute them (see `HeadArrays`), each once: every turn needs [B1] of all utterances
+        before it.
         """
         return self._compute_missing(self._recall_roles(vectors, items), items)
 
     async def estimate(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
-        """Return what `in_roles` does; a thread computes it where that takes long."""
+        """Return what `in_roles` returns; a thread computes many vectors."""
         recalled = self._recall_roles(vectors, items)
         if len(recalled.missing) <= HEADS_AT_ONCE:
             return self._compute_missing(recalled, items)

@@ -212,7 +212,7 @@ class EncoderQueue:
             raise DeadlineExceeded(f"not {done} within {timeout:g} s") from None
 
     def check(self, priority: Priority) -> None:
-        """Check early, before any other work of a request, that a text of it would be admitted.
+        """Check that a text would be admitted, before a request does any other work.
 
         Raises:
             Overloaded: It would be rejected.

@@ -33,8 +33,8 @@ _RETRIED = {429, *range(500, 600)}
 _log = logging.getLogger("turnwise.encoder")
 
 
-class _Wrong(EncoderUnavailable):
-    """The endpoint answers, but it is not one of this model: no later try can succeed."""
+class _WrongEndpoint(EncoderUnavailable):
+    """The endpoint does not serve this model, so trying again cannot help."""
 
 
 class _Answer(NamedTuple):
@@ -109,7 +109,7 @@ class RemoteEncoder(StatedEncoder):
         self._http.close()
 
     def verify(self, patience: float = 0.0) -> None:
-        """Compare the endpoint's vectors of the card's probes with those that the card states.
+        """Check that the endpoint encodes the card's probes as the card states.
 
         An encoder tier of Turnwise may compute in 8 bits, which differs more. It has compared its
         own vectors at its start, so its fingerprint tells models apart.
@@ -126,7 +126,7 @@ class RemoteEncoder(StatedEncoder):
             try:
                 answer = self._embeddings(texts)
                 break
-            except (_Wrong, ValueError) as error:
+            except (_WrongEndpoint, ValueError) as error:
                 raise ModelError(f"remote encoder {self._place}: {error}") from None
             except EncoderUnavailable as error:
                 if time.monotonic() >= end:
@@ -198,18 +198,18 @@ class RemoteEncoder(StatedEncoder):
         if status in _OF_A_TEXT:
             raise TextError(f"the remote encoder rejects a text: {response.text[:200]}")
         if status != httpx.codes.OK:
-            raise _Wrong(f"status {status}: {response.text[:200]}")
+            raise _WrongEndpoint(f"status {status}: {response.text[:200]}")
         try:
             answer = response.json()
             data = sorted(answer["data"], key=lambda item: item["index"])
             vectors = np.stack([_vector(item["embedding"]) for item in data])
         except (ValueError, KeyError, TypeError):
-            raise _Wrong("it does not answer as /v1/embeddings") from None
+            raise _WrongEndpoint("it does not answer as /v1/embeddings") from None
         fingerprint = answer.get("fingerprint")
         if fingerprint not in {None, self.fingerprint}:
-            raise _Wrong(f"it has another model ({fingerprint}, not {self.fingerprint})")
+            raise _WrongEndpoint(f"it has another model ({fingerprint}, not {self.fingerprint})")
         if len(vectors) != count:
-            raise _Wrong(
+            raise _WrongEndpoint(
                 f"it returned {write_count(len(vectors), 'vector')} for "
                 f"{write_count(count, 'text')}"
             )
@@ -218,7 +218,7 @@ class RemoteEncoder(StatedEncoder):
 
 
 def _vector(embedding: str | list[float]) -> Float32:
-    """Return one vector (d,); an endpoint may ignore that base64 is asked for."""
+    """Return one vector (d,). The endpoint may have ignored the wish for base64."""
     if isinstance(embedding, str):
         return np.frombuffer(b64decode(embedding), "<f4")
     return np.asarray(embedding, np.float32)

@@ -109,7 +109,7 @@ class BatchRunner:
                 settle(request, request.vectors)
 
     def _run_batch(self, model: Model, tokens: list[Sized]) -> Float32:
-        """Run a batch; the metrics and the health of the encoder do not count a re-ranker's."""
+        """Run a batch; those of a re-ranker do not count for the encoder's metrics and health."""
         if model is self._encoder:
             return self._encode_tokens(tokens)
         return _check_vectors(model.forward(tokens), (len(tokens), model.dimension))

@@ -180,7 +180,7 @@ def explain_error(error: BaseException) -> str:
 
 
 async def read_clock(redis: Redis) -> int:
-    """Return the microseconds since 1970 by the server, or by the latest primary of a cluster."""
+    """Return the server's time in microseconds since 1970; in a cluster, the latest one."""
     is_cluster = isinstance(redis, RedisCluster)
     found = await redis.time(**({"target_nodes": RedisCluster.PRIMARIES} if is_cluster else {}))
     # A cluster of one primary answers as a server does, one of several by their names.
@@ -266,7 +266,7 @@ class _Counted:
 def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
     """Count and trace an operation on Redis; raise `StateUnavailable` if Redis cannot do it now.
 
-    The block may set `result` of the outcome to "conflict" or "replayed".
+    The block may set `result` of what it gets to "conflict" or "replayed".
     """
     outcome = _Counted()
     cancelled = _count_cancellations()
@@ -294,7 +294,7 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
 
 
 def _describe_failure(error: BaseException) -> str | None:
-    """Return what Redis cannot do now; None if it is not the reason of the error."""
+    """Return what is wrong with Redis; None if the error has another cause."""
     if isinstance(error.__cause__, AuthenticationError):
         return "rejects the user or the password of the service"
     if isinstance(error, _AWAY) or _wrote_to_closed(error):

@@ -88,7 +88,7 @@ def server_program() -> Path:
 
 
 class _Version(NamedTuple):
-    """A server, by its name in lower case and its version."""
+    """The name of a server program in lower case, and its version."""
 
     name: str
     number: str
@@ -227,12 +227,12 @@ class PrivateRedis:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _open_locked(self.folder / "redis.lock", self._lock_seconds) as lock:
             self._check_writer(version)
-            if not self._serves(lock) and not (self._repair() and self._serves(lock)):
+            if not self._try_start(lock) and not (self._repair() and self._try_start(lock)):
                 log = self.folder / "redis.log"
                 last = (log.read_text().splitlines() or ["(empty)"])[-1]
                 raise PrivateRedisError(f"the private Redis does not start; {log} ends in: {last}")
             lock.write(f"{self.url}\n")
-            self._sign(version)
+            self._note_writer(version)
 
     def _stop_server(self) -> None:
         assert self._process.stdin is not None  # for mypy; both are pipes
@@ -247,7 +247,7 @@ class PrivateRedis:
             with self._process.stdout as out:
                 out.read()  # ends when the watchdog does, which removes the socket's folder
 
-    def _serves(self, lock: IO[str]) -> bool:
+    def _try_start(self, lock: IO[str]) -> bool:
         """Start the server; return whether it answers; stop one that does not."""
         self._sockets.mkdir(mode=0o700)  # fails if anybody else has made it
         self._process = Popen(  # noqa: S603 - a fixed command
@@ -317,7 +317,7 @@ class PrivateRedis:
         return checked.returncode == 0
 
     def _check_writer(self, mine: _Version) -> None:
-        """Reject data of a newer server: an older one may begin without them, and say nothing."""
+        """Reject data of a newer server, which an older one may ignore without an error."""
         with suppress(FileNotFoundError):
             written = (self.folder / _WRITER).read_text().split()
             # A crash may have emptied the file, which says nothing then.
@@ -327,7 +327,7 @@ class PrivateRedis:
                     "newer server, or set TURNWISE_DATA_DIR to another folder"
                 )
 
-    def _sign(self, mine: _Version) -> None:
+    def _note_writer(self, mine: _Version) -> None:
         """Note which server writes the folder, and block the servers of earlier releases."""
         (self.folder / _WRITER).write_text(f"{mine}\n")
         if (self.folder / _PARTS).is_dir():

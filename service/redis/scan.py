@@ -29,8 +29,8 @@ async def scan_page(redis: Redis, pattern: str, cursor: str | None) -> Page | No
     order.
 
     Returns:
-        The page; None if the cursor is not valid, or not any more because a server was restarted
-        or replaced: another server would continue elsewhere.
+        The page; None if the cursor is not valid. It stops to be valid when a server is restarted
+        or replaced, because another server would continue elsewhere.
     """
     servers = await _servers(redis)
     these = hashlib.sha256(" ".join(servers).encode()).hexdigest()[:16]

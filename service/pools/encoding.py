@@ -62,7 +62,7 @@ class PoolEncoder(Protocol):
         """Return queries (m, d) of contexts made of the pool's own texts, to measure recall with.
 
         Texts drawn at random are less related than the utterances of a session, so these queries
-        are further from the pool, and the measured recall is rather too low.
+        are further from the candidates. The measured recall is therefore a low estimate.
         """
 
 

@@ -175,9 +175,9 @@ class FollowedPools:
 
     @property
     def ready(self) -> bool:
-        """Whether every pool that was in use at the start is read and indexed, or is given up.
+        """Whether the required pool is there, and those in use at the start are read or given up.
 
-        Once it is ready, nothing that happens to a pool changes it, except a loss of Redis's data.
+        A replica that is ready stays so, unless Redis loses its data.
         """
         return self._required.is_there and self._awaited.are_ready
 
@@ -230,7 +230,9 @@ class FollowedPools:
         return self.names.resolve(name, self._has_read)
 
     async def look_up(self, name: PoolKey) -> PoolKey:
-        """Return the pool of a name in Redis, which is open now if this replica can serve it.
+        """Ask Redis which pool a name refers to; open the pool, and return its key.
+
+        A pool that this replica cannot serve is not opened.
 
         Raises:
             PoolNotFound: There is no such pool.
@@ -255,7 +257,7 @@ class FollowedPools:
         return [key for key in self.names.listed if key.namespace == namespace and key not in known]
 
     def open(self, key: PoolKey, revision: Revision) -> Pool | None:
-        """Return the pool that has this revision now; None if this replica cannot serve it."""
+        """Return a pool, which gets its newest revision; None if this replica cannot serve it."""
         known = self.in_memory.get(key)
         if known:
             had = known.newest
@@ -311,7 +313,7 @@ class FollowedPools:
             error = await log_errors(self.poll, known=error)
 
     async def poll(self) -> None:
-        """Look for changes in Redis, and start background work: no pool delays the others."""
+        """Look for changes in Redis, and begin the work on each pool in the background."""
         self._awaited.update(self._is_current)
         changes = await self.directory.changes()
         self._check_database(changes.database_id)
@@ -331,7 +333,7 @@ class FollowedPools:
         self._awaited.update(self._is_current)
 
     async def _compare(self, changes: Changes) -> None:
-        """Read all names, and the revisions of the pools in memory; give up those that are idle."""
+        """Compare the pools and names here with those in Redis; drop the pools that are idle."""
         # Requests go on meanwhile. What they change here is newer than what Redis answers now.
         known = dict(self.in_memory)
         known_keys = known.keys() | self.names.obstacles.keys()
@@ -402,7 +404,7 @@ class FollowedPools:
             self._begin_work((name, pool.key), pool, work)
 
     def _begin_work(self, task: tuple[str, object], pool: Pool, work: Work) -> None:
-        """Begin a background task of a pool; if it finds the pool moved, open the new place."""
+        """Begin a background task of a pool; if the pool was moved, open it at its new place."""
 
         async def run() -> None:
             acting.set(pool.key.namespace)  # in this task, for its share of the encoder

@@ -23,7 +23,7 @@ _log = logging.getLogger("turnwise.pools")
 
 
 class _Seen(BaseModel):
-    """The names that this replica last saw in Redis, and those that it knew to be missing."""
+    """The names that this replica last saw in Redis, and those that were missing then."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -21,7 +21,7 @@ class PoolNames:
         self._aliases_of: dict[PoolKey, set[str]] = {}
         """The names of the aliases of each pool that has any."""
         self._former: dict[PoolKey, PoolKey] = {}
-        """The pool that each alias stood for when it was last asked for here."""
+        """The pool that each alias referred to when a request last named it here."""
 
     @property
     def aliases(self) -> dict[PoolKey, PoolKey]:
@@ -64,7 +64,7 @@ class PoolNames:
     def update_aliases(
         self, aliases: Mapping[PoolKey, PoolKey], known: Mapping[PoolKey, PoolKey]
     ) -> None:
-        """Note all aliases in Redis, but for those that a request has noted meanwhile.
+        """Note all aliases in Redis, except those that a request has changed meanwhile.
 
         Args:
             aliases: The pool of each alias in Redis.
@@ -75,10 +75,10 @@ class PoolNames:
                 self.note_alias(name, aliases.get(name, name))
 
     def note_alias(self, name: PoolKey, key: PoolKey) -> None:
-        """Note which pool a name refers to in Redis: another one if it is an alias."""
-        former = self._pool_of.pop(name, None)
-        if former:
-            self._aliases_of[former].discard(name.name)
+        """Note which pool a name refers to in Redis; a name that refers to itself is no alias."""
+        before = self._pool_of.pop(name, None)
+        if before:
+            self._aliases_of[before].discard(name.name)
         if key != name:
             self._pool_of[name] = key
             self._aliases_of.setdefault(key, set()).add(name.name)

@@ -12,7 +12,7 @@ from turnwise.service.pools.redis.values import PoolKey
 
 
 class NamespaceLimit:
-    """Checks the growth of a namespace, whether or not its pools are in memory."""
+    """Limits the bytes of the pools of a namespace, also of those that are not in memory."""
 
     def __init__(
         self,

@@ -188,11 +188,11 @@ class Pool(ABC):
 
     @abstractmethod
     async def remove(self, ids: Iterable[str]) -> Removed:
-        """Remove candidates, and count the ids that the pool lacks; raises as `upsert`."""
+        """Remove candidates, and count the ids that the pool does not have; raises as `upsert`."""
 
     @abstractmethod
     async def replace(self, batches: AsyncIterable[CandidateBatch]) -> Edited:
-        """Replace all candidates by those of batches in one version; raises as `upsert`.
+        """Replace all candidates of the pool in one version; raises as `upsert`.
 
         Args:
             batches: Candidates with distinct ids, and their vectors by this pool's encoder.

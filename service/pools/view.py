@@ -129,8 +129,8 @@ class PoolView(Protocol):
     ) -> Page:
         """Return the candidates after an id that match.
 
-        Pages that follow each other have every candidate that is in the pool all the time, once. A
-        page of a candidate store may have fewer candidates than `limit`, or none, before the last.
+        All pages together have each candidate once, if it stays in the pool meanwhile. In a
+        candidate store a page may have fewer candidates than `limit`, or none, and others follow.
 
         Args:
             after: The cursor of the page before; empty for the first page.

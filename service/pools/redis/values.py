@@ -46,7 +46,7 @@ class Position(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """The fields of a pool that differ after any change.
+    """What tells one state of a pool from another: some field differs after any change.
 
     Attributes:
         stamp: The stamp of the newest version.
@@ -64,7 +64,7 @@ class Revision(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The facts of a pool that Redis has without reading its log."""
+    """What Redis knows of a pool without its log."""
 
     revision: Revision
     version: int
@@ -120,7 +120,7 @@ class Entry:
     """Number of their examples."""
 
     def to_json(self) -> bytes:
-        """Return the entry as the log stores it; an earlier release knows none with examples."""
+        """Return the entry as the log stores it. Earlier releases reject the field `examples`."""
         names = {name: getattr(self, name) for name in self.__slots__}
         if not self.examples:
             del names["examples"]
@@ -257,7 +257,7 @@ def _pack_row(candidate: Candidate) -> bytes:
 def unpack_chunk(
     candidates: bytes, vectors: bytes | None, dimension: int
 ) -> tuple[list[Candidate], Float16 | None]:
-    """Return n candidates and their vectors (n, d); no vectors if they are missing or misfit."""
+    """Return n candidates and their vectors (n, d); None if these are missing or misfit."""
     unpacked = list(_unpack_rows(zlib.decompress(candidates).decode()))
     return unpacked, unpack_vectors(vectors, len(unpacked), dimension)
 
@@ -270,7 +270,7 @@ def unpack_vectors(vectors: bytes | None, count: int, dimension: int) -> Float16
 
 
 def _unpack_rows(rows: str) -> Iterator[Candidate]:
-    """Yield the candidates of a chunk; one row is parsed at a time, for metadata may be large."""
+    """Yield the candidates of a chunk. Metadata may be large, so rows are parsed one by one."""
     start = len("[")
     end = len(rows) - len("]")
     while start < end:

@@ -151,14 +151,14 @@ def turns(rows: Rows) -> Figures:
     context = max(row["context"] for row in rows if row["context"] <= 10)
     last = {row["candidates"]: row for row in rows if row["context"] == context}
     parts = [
-        f"{row['ratio']:.1f} with {size:,}"
+        f"{row['ratio']:.1f} with {size:,} candidates"
         + (f" (approximate, recall@10 {row['recall_at_10']:.3f})" if row["recall_at_10"] else "")
         for size, row in last.items()
     ]
     yield (
-        "a turn, compared with `triple-encoders`, the library of C3L: without HTTP, and without "
-        "what Turnwise does after the answer",
-        f"times as fast: {', '.join(parts)} candidates; context of {context}",
+        f"a turn after {context} utterances, compared with `triple-encoders`, the library of C3L; "
+        "without HTTP, and without what Turnwise does after the answer",
+        f"times as fast: {', '.join(parts)}",
     )
 
 

@@ -24,6 +24,8 @@ from turnwise.service.observe.metrics import Metrics
 HEADS_AT_ONCE = 16
 """Most vectors that heads read on the event loop, in some half a millisecond."""
 _SLICE = 128
+_KEYS_AT_ONCE = 64
+"""Most keys that are made on the event loop, in some half a millisecond."""
 _COUNTED_AT_ONCE = 1000
 """Characters of a text whose word pieces are counted on the event loop, in a millisecond."""
 
@@ -159,7 +161,10 @@ class CachedEncoder:
         """Return the vectors of texts as the model reads them."""
         if priority is Priority.BULK:
             return await self._queue.encode(texts, priority, timeout)
-        keys = [self._key_of(text) for text in texts]
+        if len(texts) <= _KEYS_AT_ONCE:
+            keys = self._make_keys(texts)
+        else:
+            keys = await asyncio.to_thread(self._make_keys, texts)
         known = self._recall(keys)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         self._metrics.cache_hits.inc(sum(key in known for key in keys))
@@ -175,6 +180,9 @@ class CachedEncoder:
             self._remember(new)  # at once: if a later slice times out, a retry starts there
             known |= new
         return np.array([known[key] for key in keys], np.float32).reshape(-1, self.dimension)
+
+    def _make_keys(self, texts: Sequence[RoleText]) -> list[bytes]:
+        return [self._key_of(text) for text in texts]
 
     def _key_of(self, text: RoleText) -> bytes:
         return _key(self._encoder.prefixed(text).encode())

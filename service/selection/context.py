@@ -176,6 +176,14 @@ class Contexts:
             )
         return self._compute_pairs(utterances, first, encoded, target_speaker)
 
+    async def encode_once(self, context: Context) -> Context:
+        """Return a context with the vectors from which heads compute those for any speaker."""
+        if not self.has_heads:
+            return context
+        not_encoded = context.utterances[len(context.encoded) :]
+        _, new = await self._encode((), not_encoded, context.responder)
+        return replace(context, encoded=np.concatenate([context.encoded, new]))
+
     async def encode_pairs(self, context: Context) -> EncodedContext:
         """Return a context with its pairs relative to its responder, without rows."""
         first, second = await self.encode(context, context.responder)

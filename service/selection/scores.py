@@ -64,6 +64,7 @@ async def score_next_utterances(
         after = await contexts.encode_texts(candidate_inputs(candidates.texts))
     scores = np.empty(len(after), np.float32)
     parts = np.empty((len(after), len(context.utterances)), np.float32)
+    context = await contexts.encode_once(context)
     speakers = _unify_strangers(context, candidates.speakers)
     for speaker in dict.fromkeys(speakers):
         indices = _indices_of(speakers, speaker)
@@ -86,6 +87,7 @@ async def score_goals(
     reach = np.empty((len(candidates.texts), len(goals)), np.float32)
     if not goals:
         return reach
+    context = await contexts.encode_once(context)
     said_to = [context.name_speaker(goal.speaker) for goal in goals]
     speakers = _unify_strangers(context, said_to, candidates.speakers)
     after = await contexts.encode_texts(candidate_inputs(goal.text for goal in goals))

@@ -30,6 +30,9 @@ class HashedContexts:
     def __init__(self) -> None:
         self.texts = 0
 
+    async def encode_once(self, context: Context) -> Context:
+        return context
+
     async def encode(self, context: Context, speaker: str) -> tuple[Float32, Float32]:
         first, second = (
             np.stack([encode(u.text, role, relation_to(u.speaker, speaker)) for u in said])

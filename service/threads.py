@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,8 +40,7 @@ class _Work(NamedTuple):
 class FairThreads(ThreadPoolExecutor):
     """An executor that no namespace can fill.
 
-    The next piece of work is of the namespace whose last one began longest ago. A namespace uses at
-    most half of the threads at once, if there are several.
+    The next piece of work is of the namespace whose last one began longest ago.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class FairThreads(ThreadPoolExecutor):
         name: str,
         metrics: Metrics,
         *,
+        share: int | None = None,
         limit: int = 32,
         initializer: Callable[[], None] | None = None,
     ) -> None:
@@ -58,6 +59,8 @@ class FairThreads(ThreadPoolExecutor):
             threads: Number of threads.
             name: What the threads do: their name, and a part of error messages.
             metrics: Counts rejected requests.
+            share: Most threads that a namespace uses at once; by default half of them, if there are
+                several.
             limit: Most requests of a namespace that `admit` lets in at once.
             initializer: Called in each thread before its first work.
         """
@@ -65,7 +68,7 @@ class FairThreads(ThreadPoolExecutor):
         self._name = name
         self._metrics = metrics
         self._limit = limit
-        self._share = max(1, threads // 2)
+        self._share = share or max(1, threads // 2)
         self._admitted = Counter[str]()
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[_Work]] = {}
@@ -105,6 +108,11 @@ class FairThreads(ThreadPoolExecutor):
             self._waiting.setdefault(work.namespace, deque()).append(work)
         super().submit(self._work_off)
         return work.future
+
+    async def run(self, call: Callable[..., T], /, *args: Any) -> T:  # noqa: ANN401 - as `submit`
+        """Call a function in a thread, in the caller's context, as `asyncio.to_thread` does."""
+        in_context = partial(copy_context().run, call, *args)
+        return await asyncio.get_running_loop().run_in_executor(self, in_context)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Finish the work, or only what has begun."""
@@ -154,6 +162,22 @@ def _run(work: _Work) -> None:
 
 def share_threads(metrics: Metrics) -> None:
     """Let the namespaces take turns at the threads of `asyncio.to_thread`, and at Python."""
-    threads = (os.cpu_count() or 1) + _MORE_THREADS
-    asyncio.get_running_loop().set_default_executor(FairThreads(threads, "other work", metrics))
+    threads = FairThreads(_count_threads(), "other work", metrics)
+    asyncio.get_running_loop().set_default_executor(threads)
     sys.setswitchinterval(_SWITCH_SECONDS)
+
+
+def one_for_each(name: str, metrics: Metrics) -> FairThreads:
+    """Return threads for work in Python alone, of which a namespace uses one at a time.
+
+    Python runs one thread at a time. More threads of a namespace would only delay the event loop.
+
+    Args:
+        name: What the threads do.
+        metrics: Counts rejected requests.
+    """
+    return FairThreads(_count_threads(), name, metrics, share=1)
+
+
+def _count_threads() -> int:
+    return (os.cpu_count() or 1) + _MORE_THREADS

@@ -13,6 +13,7 @@ from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.observe.descriptors import descriptors_left
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
+from turnwise.service.threads import FairThreads
 
 if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
     from turnwise.service.encoder.batcher import Priority
@@ -83,6 +84,8 @@ class EncoderServices:
     keys: ApiKeys
     encoder: "Encoder"
     queues: Sequence["EncoderQueue"]
+    bodies: FairThreads
+    """The threads that parse large bodies and write large answers."""
     pages: SharedPages = field(default_factory=SharedPages)
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after SIGTERM: `/readyz` fails, but the service still answers requests."""
@@ -105,6 +108,8 @@ class EncoderServices:
 class Services(EncoderServices):
     """The parts that the routes of a replica need."""
 
+    uploads: FairThreads
+    """The threads that read candidates. It may take seconds, for which bodies must not wait."""
     turns: "Turns"
     chat: "Chat"
     sessions: "Sessions"

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 from turnwise.service.errors import Overloaded
 from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.threads import FairThreads
+from turnwise.service.threads import FairThreads, one_for_each
 
 pytestmark = pytest.mark.anyio
 
@@ -62,6 +62,28 @@ async def test_a_namespace_never_has_all_threads() -> None:
         worker.go_on.set()
     assert worker.done == ["greedy"] * 3
     worker.threads.shutdown()
+
+
+async def test_a_namespace_uses_one_python_thread_while_others_use_theirs() -> None:
+    threads = one_for_each("worker", Metrics())
+    running: list[str] = []
+    go_on = threading.Event()
+
+    def work(name: str) -> str:
+        running.append(name)
+        assert go_on.wait(PATIENCE)
+        return namespace.get()
+
+    async def run(name: str) -> str:
+        namespace.set(name)
+        return await threads.run(work, name)
+
+    tasks = [asyncio.create_task(run(name)) for name in ("greedy", "greedy", "modest", "third")]
+    await until(lambda: len(running) == 3)
+    assert sorted(running) == ["greedy", "modest", "third"]
+    go_on.set()
+    assert await asyncio.gather(*tasks) == ["greedy", "greedy", "modest", "third"]
+    threads.shutdown()
 
 
 async def test_a_namespace_that_asks_for_too_much_leaves_room_for_others(worker: Worker) -> None:

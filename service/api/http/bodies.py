@@ -1,6 +1,5 @@
 """Routes of JSON: names in their paths, strict bodies, and answers that are serialised once."""
 
-import asyncio
 from codecs import BOM_UTF8
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property
@@ -91,7 +90,7 @@ class _StrictRequest(Request):
         data = await self.body()
         if len(data) <= _PARSED_AT_ONCE:
             return self._parse(data)
-        return await asyncio.to_thread(self._parse, data)
+        return await self.app.state.services.bodies.run(self._parse, data)
 
     def _parse(self, data: bytes) -> Any:  # noqa: ANN401 - whatever the JSON holds
         check_counts(self.app.state.services.settings, data)

@@ -33,6 +33,7 @@ from turnwise.service.pools.encoding import EncodingProgress
 from turnwise.service.pools.files.candidates import read_open_file
 from turnwise.service.pools.memory.free_memory import Admission, Memory
 from turnwise.service.settings import Limits
+from turnwise.service.threads import FairThreads
 from turnwise.service.wire.pools import (
     NDJSON,
     Edited,
@@ -73,7 +74,7 @@ class Uploaded(NamedTuple):
 
 
 async def read_upload(
-    request: Request, query: UploadQuery, limits: Limits, memory: Memory
+    request: Request, query: UploadQuery, limits: Limits, memory: Memory, threads: FairThreads
 ) -> Uploaded:
     """Return the candidates of a JSON array, of NDJSON, or of a file of any format.
 
@@ -95,12 +96,12 @@ async def read_upload(
             content.seek(0)
             encoding = query.encoding or _find_charset(request)
             upload = _FileUpload(file, query, encoding, limits, memory)
-            return await asyncio.to_thread(upload.read, content, admission)
+            return await threads.run(upload.read, content, admission)
     items = _Upload(limits)
     if media in {NDJSON, "application/jsonl", "application/ndjson"}:
-        await _read_lines(request, items, memory)
+        await _read_lines(request, items, memory, threads)
     elif media == "application/json":
-        await _in_thread(items.add_array, await _read_array(request), memory)
+        await _in_thread(threads, memory, items.add_array, await _read_array(request))
     else:
         raise UnsupportedMedia(
             f"send a JSON array as application/json, lines as {NDJSON}, or a file with its name in "
@@ -222,16 +223,18 @@ async def _read_array(request: Request) -> bytes:
     return b"".join(chunks)
 
 
-async def _read_lines(request: Request, upload: _Upload, memory: Memory) -> None:
+async def _read_lines(
+    request: Request, upload: _Upload, memory: Memory, threads: FairThreads
+) -> None:
     rest = b""
     most = upload.limits.max_body_bytes
     async for chunk in request.stream():
         lines, end, rest = (rest + chunk).rpartition(b"\n")
         if end:
-            await _in_thread(upload.add_lines, lines, memory)
+            await _in_thread(threads, memory, upload.add_lines, lines)
         if len(rest) > most:  # joining ever more chunks to it would take long
             raise InvalidRequest.field(f"a line has more than {most} bytes")
-    await _in_thread(upload.add_lines, rest, memory)
+    await _in_thread(threads, memory, upload.add_lines, rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +297,8 @@ def _name_parameter(option: str | None) -> str:
     return "encoding=" if option == "encoding" else f"{option}_column="
 
 
-async def _in_thread(parse: Callable[[bytes], None], body: bytes, memory: Memory) -> None:
+async def _in_thread(
+    threads: FairThreads, memory: Memory, parse: Callable[[bytes], None], body: bytes
+) -> None:
     with memory.admitted(_PARSED * len(body), "an upload"):
-        await asyncio.to_thread(parse, body)
+        await threads.run(parse, body)

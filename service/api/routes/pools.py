@@ -248,7 +248,7 @@ async def put_candidates(
     """
     await services.pools.info(namespace, name)  # fails before the body is read or the stream begins
     memory = services.followed_pools.resources.memory
-    upload = await read_upload(request, query, services.settings, memory)
+    upload = await read_upload(request, query, services.settings, memory, services.uploads)
     edit = services.pools.add_examples if query.examples == "add" else services.pools.upsert
 
     async def put(progress: EncodingProgress | None = None) -> Edited:

@@ -1,6 +1,5 @@
 """The route `/rank`: ranks candidates by a context, or toward goals."""
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Body
@@ -65,5 +64,5 @@ async def rank(
     async with deadline(services.settings.request_timeout):
         result = await services.ranking.rank(namespace, request)
     if request.explain:  # up to 10 MB
-        return await asyncio.to_thread(answer_in_parts, result, "ranking", result.timings_ms)
+        return await services.bodies.run(answer_in_parts, result, "ranking", result.timings_ms)
     return answer(result, result.timings_ms)

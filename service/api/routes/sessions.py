@@ -1,6 +1,5 @@
 """The routes `/sessions`: turns, settings, feedback, transcripts, undo, scores, deletion."""
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Path, Query, Request
@@ -224,7 +223,7 @@ async def get_scores(
     async with deadline(services.settings.request_timeout):
         matrix = await services.sessions.scores(namespace, session_id, query)
     # A large matrix takes a while, during which the event loop can continue.
-    return await asyncio.to_thread(answer, matrix)
+    return await services.bodies.run(answer, matrix)
 
 
 @router.get(

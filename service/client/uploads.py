@@ -122,7 +122,12 @@ class Upload:
         """Yield the body, lines of JSON, in chunks of about 64 KB."""
         chunk = bytearray()
         for given in self._candidates:
-            chunk += json.dumps(_list_fields(given)).encode() + b"\n"
+            fields: Mapping[str, Any]
+            if isinstance(given, UploadedCandidate):
+                fields = given.model_dump(exclude_defaults=True)
+            else:
+                fields = {"text": given} if isinstance(given, str) else given
+            chunk += json.dumps(fields).encode() + b"\n"
             if len(chunk) >= _CHUNK:
                 yield bytes(chunk)
                 chunk.clear()
@@ -161,12 +166,6 @@ class Upload:
     def locate(self, error: ProblemError) -> TurnwiseError:
         """Return an error that names the line of the file, if the problem is about a candidate."""
         return _locate_in_file(error, self._file) if self._file else error
-
-
-def _list_fields(given: UploadedCandidate | Mapping[str, Any] | str) -> Mapping[str, Any]:
-    if isinstance(given, UploadedCandidate):
-        return given.model_dump(exclude_defaults=True)
-    return {"text": given} if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, slots=True)

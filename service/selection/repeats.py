@@ -66,7 +66,8 @@ async def collect_repeats(
     if repeat is True:
         return replace(NO_REPEATS, replies=all_replies)
     if repeat == "last":
-        replies = _last_run(turns, responder)
+        newest_first = dropwhile(lambda turn: turn.speaker != responder, reversed(turns))
+        replies = list(takewhile(lambda turn: turn.speaker == responder, newest_first))
     texts = frozenset(fold_text(turn.text) for turn in replies)
     ids = frozenset(turn.candidate for turn in replies if turn.candidate)
     after = NO_REPEATS.after
@@ -74,9 +75,3 @@ async def collect_repeats(
         said = dict.fromkeys(turn.text for turn in replies)
         after = await contexts.encode_texts(candidate_inputs(said))
     return Repeats(texts, after, ids, all_replies)
-
-
-def _last_run(turns: Sequence[Turn], speaker: str) -> list[Turn]:
-    """Return the newest consecutive turns of a speaker, newest first."""
-    newest_first = dropwhile(lambda turn: turn.speaker != speaker, reversed(turns))
-    return list(takewhile(lambda turn: turn.speaker == speaker, newest_first))

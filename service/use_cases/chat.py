@@ -162,17 +162,13 @@ class Chat:
             raise InvalidRequest.field(reason, "messages")
         session_id = request.turnwise.session_id
         try:
-            if session_id is None:
-                return await self._select(namespace, request)
+            if session_id is None:  # nobody keeps the messages
+                *before, newest = self._read_turns(request, RESPONDER)
+                asked = _ask(request, newest)
+                return await self._turns.answer_after(namespace, before, asked, RESPONDER)
             return await self._select_in_session(namespace, request, session_id)
         except InvalidRequest as error:
             raise error.within("turnwise") from None
-
-    async def _select(self, namespace: str, request: ChatRequest) -> TurnAnswer:
-        """Return the candidates after the messages, which nobody keeps."""
-        *before, newest = self._read_turns(request, RESPONDER)
-        asked = _ask(request, newest, commit=False)
-        return await self._turns.answer_after(namespace, before, asked, RESPONDER)
 
     async def _select_in_session(
         self, namespace: str, request: ChatRequest, session_id: str

@@ -29,6 +29,7 @@ def add_openapi(app: FastAPI, settings: Settings) -> None:
 
 
 def _document(app: FastAPI, settings: Settings) -> Json:
+    """Return the document, without models and API keys that this service does not have."""
     document = get_openapi(
         title=app.title,
         version=app.version,
@@ -44,9 +45,14 @@ def _document(app: FastAPI, settings: Settings) -> Json:
             where["anyOf"] = [{"$ref": "#/components/schemas/Filter"}, {"type": "null"}]
     missing = _missing_models(settings)
     for node in reversed(list(_nodes(document))):  # the parts of a node before the node
-        _leave_out(node, missing)
+        if "enum" in node:
+            node["enum"] = [name for name in node["enum"] if name not in missing]
+        if "anyOf" in node:
+            node["anyOf"] = [kind for kind in node["anyOf"] if kind.get("enum") != []]
     if not settings.keyed:
-        _remove_keys(document)
+        document["components"].pop("securitySchemes", None)
+        for operation in _nodes(document["paths"]):
+            operation.pop("security", None)
     return document
 
 
@@ -60,14 +66,6 @@ def _nodes(value: object) -> Iterator[Json]:
             yield from _nodes(child)
 
 
-def _leave_out(node: Json, missing: set[str]) -> None:
-    """Remove the options for models that this service does not have."""
-    if "enum" in node:
-        node["enum"] = [name for name in node["enum"] if name not in missing]
-    if "anyOf" in node:
-        node["anyOf"] = [kind for kind in node["anyOf"] if kind.get("enum") != []]
-
-
 def _missing_models(settings: Settings) -> set[str]:
     """Return the names of models that this service does not have."""
     missing = {"pairwise", "ioi", "cross_encoder"}
@@ -78,10 +76,3 @@ def _missing_models(settings: Settings) -> set[str]:
     if settings.reranker:
         missing.discard("ioi" if reranker_kind(settings.reranker) else "cross_encoder")
     return missing
-
-
-def _remove_keys(document: Json) -> None:
-    """Remove the API key from every operation."""
-    document["components"].pop("securitySchemes", None)
-    for operation in _nodes(document["paths"]):
-        operation.pop("security", None)

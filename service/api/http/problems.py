@@ -45,6 +45,14 @@ _CHALLENGES = {
 
 def problem(error: ServiceError, path: str = "") -> Problem:
     """Return the problem document of an error; `path` is that of the request, if it has one."""
+    chat_error = None
+    if path in CHAT_PATHS:
+        chat_error = ChatError(
+            message=error.detail,
+            type="server_error" if error.status >= ServiceError.status else "invalid_request_error",
+            param=".".join(map(str, error.errors[0].loc)) if error.errors else None,
+            code=error.slug,
+        )
     return Problem(
         type=PROBLEM_PREFIX + error.slug,
         title=error.title,
@@ -52,16 +60,7 @@ def problem(error: ServiceError, path: str = "") -> Problem:
         detail=error.detail,
         errors=error.errors[:_MOST_ERRORS],
         request_id=request_id.get("") or None,
-        error=_make_chat_error(error) if path in CHAT_PATHS else None,
-    )
-
-
-def _make_chat_error(error: ServiceError) -> ChatError:
-    return ChatError(
-        message=error.detail,
-        type="server_error" if error.status >= ServiceError.status else "invalid_request_error",
-        param=".".join(map(str, error.errors[0].loc)) if error.errors else None,
-        code=error.slug,
+        error=chat_error,
     )
 
 

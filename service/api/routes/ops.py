@@ -4,7 +4,6 @@ import asyncio
 import platform
 from functools import partial
 from importlib.metadata import version as installed_version
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from prometheus_client.exposition import choose_encoder
@@ -18,9 +17,6 @@ from turnwise.service.api.services import EncoderServices
 from turnwise.service.errors import NotReady
 from turnwise.service.wire.ops import Alive, ModelFacts, Ready, Version
 from turnwise.service.wire.problems import FieldError
-
-if TYPE_CHECKING:
-    from turnwise.service.encoder.model import Encoder
 
 router = APIRouter(tags=["operation"])
 
@@ -107,17 +103,8 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
 )
 async def version(services: ServicesDep) -> Response:
     """Returns the version, the model, and every limit in force."""
-    facts = Version(
-        version=installed_version("turnwise"),
-        python=platform.python_version(),
-        model=_describe_model(services.encoder),
-        limits=services.settings.limits,
-    )
-    return answer(facts)
-
-
-def _describe_model(encoder: "Encoder") -> ModelFacts:
-    return ModelFacts(
+    encoder = services.encoder
+    model = ModelFacts(
         name=encoder.name,
         fingerprint=encoder.fingerprint,
         kind=encoder.kind,
@@ -127,6 +114,13 @@ def _describe_model(encoder: "Encoder") -> ModelFacts:
         device=encoder.device,
         threads=encoder.threads,
     )
+    facts = Version(
+        version=installed_version("turnwise"),
+        python=platform.python_version(),
+        model=model,
+        limits=services.settings.limits,
+    )
+    return answer(facts)
 
 
 async def _run_checks(services: EncoderServices) -> dict[str, bool]:

@@ -55,6 +55,8 @@ class UnreachableError(ClientError):
         why = hide_secrets(str(error)).rstrip(".") or type(error).__name__
         if isinstance(error, httpx.InvalidURL):  # its text may quote a part of a password
             why = "it is not a valid URL"
+        elif isinstance(error, httpx.UnsupportedProtocol):
+            why = "the URL must begin with http:// or https://"
         super().__init__(f"{show_url(url)} cannot be reached: {why}")
         self.temporary = not isinstance(error, self._HOPELESS)
         self.undone = isinstance(error, self._UNSENT + self._HOPELESS)

@@ -19,3 +19,9 @@ else:
             if name in client.__all__:
                 return getattr(client, name)
         raise AttributeError(f"module 'turnwise' has no attribute '{name}'")
+
+    def __dir__() -> list[str]:
+        """Return the names of the package, and the classes that the client exports."""
+        from turnwise.service import client  # noqa: PLC0415
+
+        return [*globals(), *client.__all__]

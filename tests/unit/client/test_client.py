@@ -6,6 +6,8 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+import turnwise
+from turnwise.service import client
 from turnwise.service.client import (
     AsyncClient,
     Client,
@@ -84,6 +86,10 @@ def test_a_key_and_a_namespace_go_with_every_call(sent: list[httpx.Request]) -> 
     assert request.url == httpx.URL("http://turnwise/pools")
 
 
+def test_the_package_lists_what_the_client_exports() -> None:
+    assert {*client.__all__} <= {*dir(turnwise)}
+
+
 def test_a_url_with_a_path_keeps_it(sent: list[httpx.Request]) -> None:
     with Client("http://proxy/turnwise/") as client:
         client.pools()
@@ -94,6 +100,11 @@ def test_a_url_with_a_path_keeps_it(sent: list[httpx.Request]) -> None:
 def test_an_invalid_url_is_rejected_at_once(url: str) -> None:
     with pytest.raises(UnreachableError, match="cannot be reached"):
         Client(url).version()
+
+
+def test_a_url_without_a_scheme_is_told_what_it_lacks() -> None:
+    with pytest.raises(UnreachableError, match=r"the URL must begin with http:// or https://$"):
+        Client("localhost:8000").version()
 
 
 @pytest.mark.parametrize(

@@ -268,8 +268,8 @@ def test_memory_follows_from_the_candidates(candidates: int, gpu: bool) -> None:
         return int(resources[bound]["memory"].removesuffix("Mi"))
 
     service = container(found)["resources"]
-    assert megabytes(service, "requests") * 2**20 >= process + 1700 * candidates
-    assert 1.5 > megabytes(service, "limits") * 2**20 / (process + 2800 * candidates) >= 1.2
+    assert megabytes(service, "requests") * 2**20 >= process + 1200 * candidates
+    assert 1.5 > megabytes(service, "limits") * 2**20 / (process + 2300 * candidates) >= 1.2
     assert environment(found)["TURNWISE_MAX_POOL_SIZE"] == str(candidates)
     (redis,) = found["StatefulSet", "turnwise-redis"]["spec"]["template"]["spec"]["containers"]
     most = redis["command"][redis["command"].index("--maxmemory") + 1]
@@ -283,8 +283,8 @@ def test_by_default_the_chart_has_room_for_20_000_candidates_and_no_more() -> No
     found = chart({})
     assert environment(found)["TURNWISE_MAX_POOL_SIZE"] == "20000"
     assert container(found)["resources"] == {
-        "requests": {"cpu": "1", "memory": "737Mi"},
-        "limits": {"memory": "947Mi"},
+        "requests": {"cpu": "1", "memory": "727Mi"},
+        "limits": {"memory": "935Mi"},
     }
 
 
@@ -315,7 +315,7 @@ def test_a_pod_gets_what_the_values_say() -> None:
     assert only["envFrom"] == values["envFrom"]
     assert only["imagePullPolicy"] == "Always"
     assert only["resources"] == {
-        "requests": {"cpu": "1500m", "memory": "737Mi"},
+        "requests": {"cpu": "1500m", "memory": "727Mi"},
         "limits": {"cpu": 2, "memory": "2Gi"},
     }
 

@@ -23,8 +23,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- define "turnwise.resources" -}}
 {{- $process := .Values.gpu | ternary 1216 704 -}}
-{{- $loaded := div (mul .Values.candidates 17) 10240 -}}
-{{- $largest := div (mul .Values.candidates 28) 10240 -}}
+{{- $loaded := div (mul .Values.candidates 12) 10240 -}}
+{{- $largest := div (mul .Values.candidates 23) 10240 -}}
 requests:
   cpu: {{ .Values.cpu | quote }}
   memory: {{ add $process $loaded }}Mi

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from turnwise.service.pools.memory.flat import (
     find_set_bits,
     gather,
 )
+from turnwise.service.pools.memory.packed import count_copied, pack
 from turnwise.service.pools.memory.segment import Hit, MakeIndex, Match, Segment, count_bytes
 from turnwise.service.pools.memory.vectors import count_memory
 
@@ -38,11 +40,11 @@ _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
 MAX_UNMERGED = 20_000
 """Limit for a pool of any size, since a search scans the overlay and an edit copies it."""
-_ENTRY = 100
-"""Bytes of a candidate's entries in the tuple of a base and in its dictionary by id, or of the
-entry of an example in the dictionary by text."""
+_ENTRY = 40
+"""Bytes of a candidate's entries in the tuple of a base and in its table of ids while that is made,
+or of the entry of an example in the table of texts."""
 _LOOKUPS = 400
-"""Bytes of a candidate in further dictionaries: by text, and while edits are joined."""
+"""Bytes of a candidate in the table by text, and in dictionaries while edits are joined."""
 _ROW = 24
 """Bytes of an example's row numbers while its vector is copied."""
 
@@ -136,23 +138,27 @@ class Contents:
     def groups_of(self, texts: Collection[str]) -> frozenset[str]:
         """Return the groups of the candidates with these texts, as `fold_text` gives them."""
         wordings = [
-            candidate
+            segment.candidates[index]
             for segment in (self.base, self.overlay)
             for text in texts
-            for candidate in segment.wordings.get(text, ())
+            for index in segment.wordings.get(text, ())
+            if segment is self.overlay or self._is_alive(index)
         ]
-        alive = [each for each in wordings if self.get(each.id) is each]
-        return frozenset(each.group for each in alive if each.group is not None)
+        return frozenset(each.group for each in wordings if each.group is not None)
 
     @property
     def has_wordings(self) -> bool:
         """Whether `groups_of` takes microseconds; its first call takes up to a second."""
         return self.base.has_wordings and self.overlay.has_wordings
 
-    def candidates(self) -> list[Candidate]:
-        """Return all candidates, in the order of `vectors()`."""
-        kept = [self.base.candidates[index] for index in self._indices(alive=True).tolist()]
-        return [*kept, *self.overlay.candidates]
+    def candidates(self) -> Sequence[Candidate]:
+        """Return all candidates, in the order of `vectors()`, without a copy if it can be."""
+        if not self.unmerged:
+            return self.base.candidates
+        if not self.base.candidates:
+            return self.overlay.candidates
+        kept = (self.base.candidates[index] for index in self._indices(alive=True).tolist())
+        return pack(chain(kept, self.overlay.candidates))
 
     def vectors(self) -> Float16:
         """Return the vectors (n, d) of all candidates, without a copy if they are in one array."""
@@ -391,7 +397,8 @@ class Contents:
     def bytes_merged(self) -> int:
         """Bytes of memory that `merge` takes, without the index."""
         if self.unmerged and self.base.candidates:
-            return self._copy_bytes(Size(len(self), self.example_count))
+            texts = count_copied(self.base.candidates) + count_copied(self.overlay.candidates)
+            return self._copy_bytes(Size(len(self), self.example_count)) + texts
         return len(self) * _ENTRY
 
     def bytes_after(self, sizes: Sequence[Size]) -> int:
@@ -417,6 +424,7 @@ class Contents:
         unmerged = self.dead + self.overlay.size.vectors + 2 * added.vectors
         if self.base.is_exact and unmerged > _merge_limit(base.vectors):
             needed += self._copy_bytes(base) + self._copy_bytes(added)
+            needed += count_copied(self.base.candidates)
         return needed
 
     def merge(
@@ -438,6 +446,9 @@ class Contents:
         return replace(self, base=Segment(self.base.candidates, index, with_examples))
 
     def _apply(self, edit: Edit, make_flat: MakeFlat) -> "Contents":
+        if not len(self):
+            overlay = Segment.of(edit.candidates, edit.vectors, edit.examples, make_flat)
+            return replace(self, overlay=overlay)
         touched = {candidate.id for candidate in edit.candidates} | set(edit.removed)
         before = self.overlay.candidates
         kept = [index for index, candidate in enumerate(before) if candidate.id not in touched]
@@ -448,7 +459,7 @@ class Contents:
             everywhere = range(len(vectors))
             vectors = gather([(earlier.index.vectors, kept), (vectors, everywhere)])
             examples = gather_examples([(earlier.examples, kept), (examples, everywhere)])
-        candidates = [*(before[index] for index in kept), *edit.candidates]
+        candidates = chain((before[index] for index in kept), edit.candidates)
         overlay = Segment.of(candidates, vectors, examples, make_flat)
         replaced = [index for index in map(self._find_in_base, touched) if index is not None]
         return replace(self._remove_from_base(replaced), overlay=overlay)
@@ -474,10 +485,14 @@ class Contents:
     def _find_in_base(self, id: str) -> int | None:
         """Return the index of an id in the base; None if it is not there or not alive."""
         index = self.base.by_id.get(id)
-        if index is None or self.alive is None:
-            return index
+        return index if index is not None and self._is_alive(index) else None
+
+    def _is_alive(self, index: int) -> bool:
+        """Return whether a candidate of the base is alive."""
+        if self.alive is None:
+            return True
         byte, bit = divmod(index, 8)
-        return index if self.alive[byte] >> bit & 1 else None
+        return bool(self.alive[byte] >> bit & 1)
 
     def _copy_bytes(self, size: Size) -> int:
         """Return the bytes of a segment into which the vectors are copied, without its indexes."""

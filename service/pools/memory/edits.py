@@ -8,6 +8,7 @@ import numpy as np
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.memory.examples import Examples, Size, gather_examples
 from turnwise.service.pools.memory.flat import Float16, gather
+from turnwise.service.pools.memory.packed import pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def join_edits(edits: Sequence[Edit]) -> Edit:
     vectors = [edit.vectors for edit in edits]
     examples = [edit.examples for edit in edits]
     return Edit(
-        candidates=[edits[number].candidates[index] for number, index in kept],
+        candidates=pack(edits[number].candidates[index] for number, index in kept),
         vectors=gather(list(zip(vectors, indices, strict=True))),
         removed=[id for id, found in newest.items() if found is None],
         examples=gather_examples(list(zip(examples, indices, strict=True))),

@@ -1,6 +1,5 @@
 """`LocalPool`: a pool in memory, its limits, its log in Redis, its move into a candidate store."""
 
-import gc
 import math
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -23,6 +22,7 @@ from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples, Size
 from turnwise.service.pools.memory.free_memory import Admission
 from turnwise.service.pools.memory.local_view import LocalView
+from turnwise.service.pools.memory.packed import MANY, PackedCandidates
 from turnwise.service.pools.memory.upkeep import build_index, fold, log_is_long, needs_index
 from turnwise.service.pools.memory.workers import Work
 from turnwise.service.pools.pool import Backend, Pool, Revise
@@ -59,10 +59,8 @@ class StagedEdit(NamedTuple):
 
 
 _SMALL_CANDIDATE = Candidate("", "").memory
+_PACKED_CANDIDATE = PackedCandidates([Candidate("", "")]).memory
 _INDEX_RETRY_SECONDS = 600.0
-FROZEN = 10_000
-"""Size from which the candidates are frozen (`gc.freeze`). All other objects are frozen with them,
-so garbage cycles of that moment are never collected: for a small pool this does not pay."""
 
 _NOT_READY = {
     "loading": "being read",
@@ -379,7 +377,8 @@ class LocalPool(Pool):
         candidates = sum(size.candidates for size in sizes)
         needed = 0
         if candidates:
-            needed = contents.bytes_after(sizes) + candidates * _SMALL_CANDIDATE
+            small = _PACKED_CANDIDATE if candidates >= MANY else _SMALL_CANDIDATE
+            needed = contents.bytes_after(sizes) + candidates * small
         if not log.has:
             vectors = log.stored + sum(size.examples for size in sizes)
             needed += max(0, log.candidate_bytes - 2 * self.encoder.dimension * vectors)
@@ -389,8 +388,6 @@ class LocalPool(Pool):
         """Apply the edits up to the end of the log; if `from_empty`, to empty contents."""
         before = Contents.empty(self.encoder.dimension) if from_empty else self._contents
         contents = await self._apply_edits(before, edits)
-        if from_empty and len(contents) > FROZEN:
-            gc.freeze()  # they stay: a full collection, which stops every thread, skips them
         if from_empty:
             self._edits_during_build = None  # a build that began before indexes other contents
         elif self._edits_during_build is not None:

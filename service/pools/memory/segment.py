@@ -3,7 +3,7 @@
 import heapq
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -18,6 +18,7 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.listing import CandidateTest
 from turnwise.service.pools.memory.examples import ExampleIndex, Examples, Size
 from turnwise.service.pools.memory.flat import Bitmap, Float16, Index, Indices
+from turnwise.service.pools.memory.packed import TextTable, pack
 
 T = TypeVar("T")
 MakeIndex = Callable[[Float16], Index]
@@ -52,21 +53,22 @@ class Segment:
     """Candidates, and an index of their vectors in the same order.
 
     Attributes:
-        candidates: n candidates.
+        candidates: n candidates, which do not change.
         index: Over their vectors (n, d).
         example_index: Over the vectors of their examples; None if none has any.
     """
 
-    candidates: tuple[Candidate, ...]
+    candidates: Sequence[Candidate]
     index: Index
     example_index: ExampleIndex | None = None
-    by_id: dict[str, int] = field(init=False)
+    by_id: TextTable = field(init=False)
     """The index of each id."""
 
     def __post_init__(self) -> None:
-        """Build the dictionary by id now, in the edit thread, not in the first request."""
-        by_id = {candidate.id: index for index, candidate in enumerate(self.candidates)}
-        object.__setattr__(self, "by_id", by_id)
+        """Build the table of ids now, in the edit thread, not in the first request."""
+        candidates = self.candidates
+        ids = (candidate.id for candidate in candidates)
+        object.__setattr__(self, "by_id", TextTable(ids, lambda index: candidates[index].id))
 
     @classmethod
     def of(
@@ -86,11 +88,12 @@ class Segment:
             make_index: Makes the index over vectors.
             make_example_index: Makes the index over the vectors of examples, if another way.
         """
+        packed = pack(candidates)
         index = make_index(vectors)
         if examples is None:
-            return cls(tuple(candidates), index)
+            return cls(packed, index)
         make = make_example_index or make_index
-        return cls(tuple(candidates), index, ExampleIndex(examples, make(examples.vectors)))
+        return cls(packed, index, ExampleIndex(examples, make(examples.vectors)))
 
     @property
     def examples(self) -> Examples | None:
@@ -128,23 +131,29 @@ class Segment:
         return count_bytes(self.candidates, self.index.dimension)
 
     @cached_property
-    def example_rows(self) -> dict[str, int]:
+    def example_rows(self) -> TextTable:
         """A row for each example text. As in `by_text`, its candidate may be dead."""
         texts = chain.from_iterable(candidate.all_examples for candidate in self.candidates)
-        return {text: row for row, text in enumerate(texts)}
+        return TextTable(texts, self._read_example)
+
+    def _read_example(self, row: int) -> str:
+        assert self.examples  # there are rows
+        owner = int(self.examples.owners_of(np.array([row]))[0])
+        return self.candidates[owner].all_examples[row - int(self.examples.offsets[owner])]
 
     @cached_property
-    def by_text(self) -> dict[str, int]:
+    def by_text(self) -> TextTable:
         """The index of a candidate with each text. It may be dead: the vector is the same."""
-        return {candidate.text: index for index, candidate in enumerate(self.candidates)}
+        texts = (candidate.text for candidate in self.candidates)
+        return TextTable(texts, lambda index: self.candidates[index].text)
 
     @cached_property
-    def wordings(self) -> dict[str, list[Candidate]]:
-        """The candidates that have a group, by their texts as `fold_text` gives them."""
-        wordings = defaultdict[str, list[Candidate]](list)
-        for candidate in self.candidates:
+    def wordings(self) -> dict[str, list[int]]:
+        """The indices of the candidates with a group, by their texts as `fold_text` gives them."""
+        wordings = defaultdict[str, list[int]](list)
+        for index, candidate in enumerate(self.candidates):
             if candidate.group is not None:
-                wordings[fold_text(candidate.text)].append(candidate)
+                wordings[fold_text(candidate.text)].append(index)
         return dict(wordings)
 
     @cached_property

@@ -1,6 +1,7 @@
 """Decides when to fold a pool's log and when to build an approximate index, and does both."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -92,16 +93,8 @@ async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) ->
     Raises:
         NotEnoughMemory: There is not enough memory for the build.
     """
-    contents = pool.contents
     kinds = _find_large(pool)
-    texts = await workers.edit(lambda: [candidate.text for candidate in contents.candidates()])
-    queries: dict[Kind, Float32] = {}
-    if "candidates" in kinds:
-        queries["candidates"] = await pool.encoder.sample_queries(texts)
-    if "examples" in kinds:
-        # Utterances that are examples would be too easy to find.
-        drawn = [context[0] for context in draw_contexts(texts)]
-        queries["examples"] = await pool.encoder.examples(drawn)
+    queries = await _draw_queries(pool, workers, kinds)
     fingerprint = pool.encoder.fingerprint
 
     def make(kind: Kind, vectors: Float16) -> Index:
@@ -132,3 +125,19 @@ async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) ->
     vectors = sum(sizes[kind] for kind in kinds)
     lists = 2 * vectors * code_bytes(pool.encoder.dimension)  # they grow by doubling
     await pool.replace_index(build, pool.contents.bytes_merged + lists)
+
+
+async def _draw_queries(
+    pool: "LocalPool", workers: Workers, kinds: Sequence[Kind]
+) -> dict[Kind, Float32]:
+    """Return queries (m, d) to measure the recall of each index with; the texts are freed again."""
+    candidates = pool.contents.candidates
+    texts = await workers.edit(lambda: [candidate.text for candidate in candidates()])
+    queries: dict[Kind, Float32] = {}
+    if "candidates" in kinds:
+        queries["candidates"] = await pool.encoder.sample_queries(texts)
+    if "examples" in kinds:
+        # Utterances that are examples would be too easy to find.
+        drawn = [context[0] for context in draw_contexts(texts)]
+        queries["examples"] = await pool.encoder.examples(drawn)
+    return queries

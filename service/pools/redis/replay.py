@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from turnwise.service.errors import PoolNotReady
@@ -13,6 +14,7 @@ from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.free_memory import Admission
+from turnwise.service.pools.memory.packed import PackedCandidates, pack
 from turnwise.service.pools.memory.vectors import count_memory, empty_vectors
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis.records import PoolRecords
@@ -50,7 +52,7 @@ class _EditInParts:
 
     def __init__(self, entry: Entry, dimension: int) -> None:
         self._entry = entry
-        self._candidates: list[Candidate] = []
+        self._candidates = PackedCandidates()
         self._vectors = empty_vectors(entry.count, dimension)
         self._vector_memory = count_memory(entry.count, dimension) // max(1, entry.count)
         self._examples = empty_vectors(entry.examples, dimension)
@@ -58,20 +60,23 @@ class _EditInParts:
         self._examples_end = 0
 
     def add(self, batch: CandidateBatch) -> int:
-        """Append the candidates of a chunk; return the bytes of memory that their vectors take."""
+        """Append the candidates of a chunk; return the bytes of memory that they take."""
         start = len(self._candidates)
-        self._candidates += batch.candidates
+        before = self._candidates.memory
+        self._candidates.extend(batch.candidates)
         self._vectors[start : len(self._candidates)] = batch.vectors
         start = self._examples_end
         self._examples_end += len(batch.examples)
         self._examples[start : self._examples_end] = batch.examples
-        vectors = len(batch.candidates) * self._vector_memory
-        return vectors + len(batch.examples) * self._example_memory
+        taken = self._candidates.memory - before
+        taken += len(batch.candidates) * self._vector_memory
+        return taken + len(batch.examples) * self._example_memory
 
     def join(self) -> Edit:
         """Return the edit."""
-        examples = Examples.of(self._candidates, self._examples)
-        return Edit(self._candidates, self._vectors, self._entry.removed, examples)
+        candidates = pack(self._candidates)
+        examples = Examples.of(candidates, self._examples)
+        return Edit(candidates, self._vectors, self._entry.removed, examples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +135,10 @@ class Replay:
         chunks = [(index, name) for index, entry in enumerate(log.entries) for name in entry.chunks]
         for start in range(0, len(chunks), _READ_AHEAD):
             some = chunks[start : start + _READ_AHEAD]
-            read = await asyncio.gather(*(self._read(name, memory) for _, name in some))
+            read = await asyncio.gather(*(self._read(name) for _, name in some))
             for (index, name), chunk in zip(some, read, strict=True):
-                memory.use(edits[index].add(await self._complete(name, chunk, encoded)))
+                batch = await self._complete(name, chunk, encoded)
+                memory.use(await self.workers.edit(partial(edits[index].add, batch)))
             self.on_progress((start + len(some)) / len(chunks))
         return await self.workers.edit(lambda: [edit.join() for edit in edits])
 
@@ -146,22 +152,19 @@ class Replay:
             examples = await self._encode(name, list_examples(candidates), encoded, "examples")
         return CandidateBatch(candidates, vectors, examples)
 
-    async def _read(self, name: str, memory: Admission) -> _Read:
+    async def _read(self, name: str) -> _Read:
         dimension = self.encoder.dimension
         chunk = await self.records.chunk(self.key, name)
         if chunk is None:
             raise ChunkGone
 
-        def unpack() -> tuple[_Read, int]:
+        def unpack() -> _Read:
             candidates, vectors = unpack_chunk(chunk.candidates, chunk.vectors, dimension)
             count = sum(candidate.example_count for candidate in candidates)
-            size = sum(candidate.memory for candidate in candidates)
             examples = unpack_vectors(chunk.examples, count, dimension)
-            return _Read(candidates, vectors, examples), size
+            return _Read(candidates, vectors, examples)
 
-        read, size = await self.workers.edit(unpack)
-        memory.use(size)
-        return read
+        return await self.workers.edit(unpack)
 
     async def _encode(
         self, name: str, texts: Sequence[str], encoded: KnownVectors, kind: Kind

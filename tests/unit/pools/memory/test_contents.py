@@ -16,6 +16,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Filter, Match
 from turnwise.service.pools.candidate import Learned
 from turnwise.service.pools.filter import Combined, Condition, Metadata
+from turnwise.service.pools.memory import packed
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples
@@ -133,10 +134,20 @@ ids = st.integers(0, 12).map(str)
 edits = st.tuples(st.dictionaries(ids, st.integers(0, 49), max_size=6), st.lists(ids, max_size=4))
 
 
-@given(st.lists(st.tuples(edits, st.sampled_from(["edit", "merge", "join"])), max_size=12))
+steps = st.lists(st.tuples(edits, st.sampled_from(["edit", "merge", "join"])), max_size=12)
+
+
+@given(steps, st.booleans())
 def test_any_sequence_of_edits_and_merges_gives_what_a_dict_gives(
-    steps: list[tuple[tuple[Model, list[str]], str]],
+    steps: list[tuple[tuple[Model, list[str]], str]], are_packed: bool
 ) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if are_packed:
+            patch.setattr(packed, "MANY", 1)
+        follow_a_dict(steps)
+
+
+def follow_a_dict(steps: list[tuple[tuple[Model, list[str]], str]]) -> None:
     contents = Contents.empty(D)
     model = Model()
     waiting = list[Edit]()

@@ -77,7 +77,7 @@ async def turn(session: str, turn: Turn) -> dict[str, Any]:
     try:
         await connection.execute(_ADD, [session, turn.speaker, turn.text])
         rows = await (await connection.execute(_SAID, [session, CONTEXT])).fetchall()
-        vector = await embedded(PREFIX + " ".join(text for (text,) in reversed(rows)))
+        vector = await encode(PREFIX + " ".join(text for (text,) in reversed(rows)))
         found = await connection.execute(_NEAREST, [json.dumps(vector), turn.top_k])
         candidates = [
             {"id": name, "text": text, "metadata": metadata, "score": -score}
@@ -88,7 +88,7 @@ async def turn(session: str, turn: Turn) -> dict[str, Any]:
     return {"candidates": candidates}
 
 
-async def embedded(text: str) -> list[float]:
+async def encode(text: str) -> list[float]:
     """Return the vector of a text."""
     body = {"model": "default", "input": [text]}
     answer = await http.post(os.environ["ASSEMBLED_EMBEDDINGS"], json=body)

@@ -46,9 +46,9 @@ _PAUSE = 0.02
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--turns", type=int, default=100, help="of the one client, in a round")
-    parser.add_argument("--sessions", type=int, default=32, help="that talk at once")
-    parser.add_argument("--each", type=int, default=20, help="turns of each of them, in a round")
+    parser.add_argument("--turns", type=int, default=100, help="turns of the one client in a round")
+    parser.add_argument("--sessions", type=int, default=32, help="sessions that talk at once")
+    parser.add_argument("--each", type=int, default=20, help="turns of each session in a round")
     parser.add_argument("--pool", type=pool, default=REPLIES)
     parser.add_argument("--texts", type=Path, help="file with a text on each line")
     parser.add_argument("--made", type=int, default=1500, help="number of texts to make up")

@@ -63,7 +63,8 @@ class Pool:
     measured_by: Float32
 
     @classmethod
-    def made(cls, encoder: UtteranceEncoder, size: int, *queries: Float32) -> "Pool":
+    def generate(cls, encoder: UtteranceEncoder, size: int, *queries: Float32) -> "Pool":
+        """Return a pool of `size` candidates with its queries, which choose a width or measure."""
         texts = replies()
         vectors = np.empty((size, encoder.dimension), np.float16)
         candidates: list[Candidate] = []
@@ -131,7 +132,7 @@ async def milvus(pool: Pool, _: float) -> AsyncIterator[Loaded]:
         yield Loaded(f"{name}, just uploaded", search, seconds, memory_mb(pid) - idle)
         begin = time.perf_counter()
         client.flush(collection)
-        await indexed(client, collection, len(pool.candidates))
+        await wait_for_index(client, collection, len(pool.candidates))
         seconds += time.perf_counter() - begin
         yield Loaded(f"{name}, indexed", search, seconds, memory_mb(pid) - idle)
         await store.drop(collection)
@@ -144,8 +145,8 @@ def milvus_client(url: str) -> Any:  # noqa: ANN401 - untyped
     return MilvusClient(url.replace("milvus://", "http://"))
 
 
-async def indexed(client: Any, collection: str, size: int) -> None:  # noqa: ANN401 - untyped
-    """Wait until Milvus searches all candidates by their index; tell each minute how many."""
+async def wait_for_index(client: Any, collection: str, size: int) -> None:  # noqa: ANN401 - untyped
+    """Wait until Milvus searches all candidates by their index; print each minute how many."""
     for number in count():
         segments = client.list_loaded_segments(collection)
         sealed = sum(one.num_rows for one in segments if one.state.name == "Sealed")
@@ -163,7 +164,7 @@ def milvus_server() -> Iterator[tuple[str, int]]:
     if url := Settings().store_url:
         yield url, os.getpid()
         return
-    import_module("milvus")  # else an error names it
+    import_module("milvus")  # fails early if the package is missing
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="milvus-", ignore_cleanup_errors=True) as folder:
         command = milvus_command(Path(folder), port)
@@ -199,7 +200,7 @@ async def pgvector(pool: Pool, _: float) -> AsyncIterator[Loaded]:
     from psycopg import AsyncConnection  # noqa: PLC0415 - an extra
 
     with tempfile.TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as folder:
-        server = pgserver.get_server(folder)  # which ends with this process
+        server = pgserver.get_server(folder)  # it ends with this process
         pid = server.get_pid()
         url = server.get_uri()
         idle = memory_mb(pid)
@@ -209,20 +210,21 @@ async def pgvector(pool: Pool, _: float) -> AsyncIterator[Loaded]:
             about = await connection.execute(_VERSIONS)
             (name,) = await about.fetchone() or ("PostgreSQL",)
         seconds = time.perf_counter() - begin
-        free: asyncio.Queue[tuple[Any, list[int]]] = asyncio.Queue()
+        free: asyncio.Queue[tuple[Any, int | None]] = asyncio.Queue()
+        """Free connections, each with the width that was set last."""
         for _ in range(_CONNECTIONS):
-            free.put_nowait((await AsyncConnection.connect(url, autocommit=True), []))
+            free.put_nowait((await AsyncConnection.connect(url, autocommit=True), None))
 
         async def search(query: Float32, width: int) -> list[str]:
-            connection, widths = await free.get()
+            connection, last_width = await free.get()
             try:
-                if widths != [width]:
+                if last_width != width:
                     await connection.execute(f"SET hnsw.ef_search = {min(width, 1000)}")
-                    widths[:] = [width]
-                found = await connection.execute(_NEAREST, [_text(query)])
+                    last_width = width
+                found = await connection.execute(_NEAREST, [json.dumps(query.tolist())])
                 return [row[0] for row in await found.fetchall()]
             finally:
-                free.put_nowait((connection, widths))
+                free.put_nowait((connection, last_width))
 
         yield Loaded(name, search, seconds, memory_mb(pid) - idle, url=url)
         while not free.empty():
@@ -266,10 +268,6 @@ _NEAREST = (
     "SELECT id, text, metadata, vector <#> %s::vector AS score FROM candidates "
     "ORDER BY score LIMIT 10"
 )
-
-
-def _text(vector: Float32) -> str:
-    return json.dumps(vector.tolist())
 
 
 def _bytes(vector: Float16) -> bytes:

@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from benchmarks.heads import both
+from benchmarks.heads import serve_both
 from benchmarks.load import many_clients
 from benchmarks.pools import REPLIES, plain_encoder, sayings
 from benchmarks.record import Rows, arguments, run, taken
@@ -30,11 +30,13 @@ from turnwise.service.settings import Settings
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--texts", type=int, default=512, help="compared with the CPU's vectors")
+    parser.add_argument(
+        "--texts", type=int, default=512, help="texts whose vectors are compared with the CPU's"
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 128, 512])
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 32, 256])
-    parser.add_argument("--turns", type=int, default=1500, help="of all sessions together")
+    parser.add_argument("--turns", type=int, default=1500, help="turns of all sessions together")
     parser.add_argument("--pool", type=pool, default=REPLIES)
     toy = {"texts": 8, "batches": [1, 4], "repeats": 2, "sessions": [1, 4], "turns": 12}
     run(parser, toy, measure)
@@ -45,19 +47,19 @@ def measure(options: argparse.Namespace) -> Rows:
     device = default_device(None)
     name = torch.cuda.get_device_name() if device == "cuda" else "none"
     rows.add(what="device", device=device, gpu=name, torch_threads=torch.get_num_threads())
-    vectors(options, device, rows)
-    turns(options, rows)
+    compare_vectors(options, device, rows)
+    measure_turns(options, rows)
     return rows
 
 
-def vectors(options: argparse.Namespace, device: str, rows: Rows) -> None:
+def compare_vectors(options: argparse.Namespace, device: str, rows: Rows) -> None:
     """Compare vectors with those of the CPU in float32, and time batches."""
     texts = list(islice(sayings(), max(options.texts, *options.batches)))
-    wanted = encoded(plain_encoder(), texts[: options.texts])
+    wanted = encode(plain_encoder(), texts[: options.texts])
     precisions: tuple[Precision, ...] = ("float32", "float16" if device == "cuda" else "bfloat16")
     for precision in precisions:
         encoder = UtteranceEncoder(Settings().model, device=device, precision=precision)
-        got = encoded(encoder, texts[: options.texts])
+        got = encode(encoder, texts[: options.texts])
         cosine = (got * wanted).sum(axis=1)
         best = [(x @ wanted.T).argsort(axis=1)[:, -10:] for x in (got, wanted)]
         shared = [len(np.intersect1d(*pair)) / len(pair[0]) for pair in zip(*best, strict=True)]
@@ -78,7 +80,8 @@ def vectors(options: argparse.Namespace, device: str, rows: Rows) -> None:
             )
 
 
-def encoded(encoder: UtteranceEncoder, texts: Sequence[str]) -> Float32:
+def encode(encoder: UtteranceEncoder, texts: Sequence[str]) -> Float32:
+    """Return the vectors (n, d) of texts as newest utterances."""
     return encoder.encode(texts, Role.SECOND, Relation.OTHER)
 
 
@@ -90,9 +93,9 @@ def batch_seconds(encoder: UtteranceEncoder, texts: Sequence[str], repeats: int)
     return median(taken(lambda: encoder.forward(tokens)) for _ in range(repeats))
 
 
-def turns(options: argparse.Namespace, rows: Rows) -> None:
+def measure_turns(options: argparse.Namespace, rows: Rows) -> None:
     """Measure turns a second and their times, by the number of sessions."""
-    with both(options.pool) as services:
+    with serve_both(options.pool) as services:
         for sessions in options.sessions:
             each = max(options.turns // sessions, 2)
             for name, service in services.items():

@@ -44,9 +44,9 @@ _READ = (10, 50, 200)
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--turns", type=int, default=100, help="of the one client, in a round")
-    parser.add_argument("--sessions", type=int, default=32, help="that talk at once")
-    parser.add_argument("--each", type=int, default=20, help="turns of each of them, in a round")
+    parser.add_argument("--turns", type=int, default=100, help="turns of the one client in a round")
+    parser.add_argument("--sessions", type=int, default=32, help="sessions that talk at once")
+    parser.add_argument("--each", type=int, default=20, help="turns of each session in a round")
     parser.add_argument("--ranks", type=int, default=10, help="rankings toward goals, in a round")
     parser.add_argument("--pool", type=pool, default=REPLIES)
     toy = {"rounds": 1, "turns": 4, "sessions": 2, "each": 2, "ranks": 2}
@@ -56,10 +56,10 @@ def main() -> None:
 def measure(options: argparse.Namespace) -> Rows:
     rows = Rows()
     figures = dict[tuple[str, str], list[float]]()
-    with both(options.pool) as services:
+    with serve_both(options.pool) as services:
         for _ in range(options.rounds):
             for name, service in services.items():
-                for what, value in asyncio.run(one_round(service, options)).items():
+                for what, value in asyncio.run(measure_round(service, options)).items():
                     figures.setdefault((what, name), []).append(value)
         for name, service in services.items():
             figures["bytes a turn in Redis", name] = [asyncio.run(bytes_a_turn(service))]
@@ -73,7 +73,7 @@ def measure(options: argparse.Namespace) -> Rows:
 
 
 @contextmanager
-def both(candidates: Path | int) -> Iterator[dict[str, Served]]:
+def serve_both(candidates: Path | int) -> Iterator[dict[str, Served]]:
     """Serve the weights of the settings' model twice: without heads, and with new ones."""
     with tempfile.TemporaryDirectory() as temporary:
         prefixes = Path(temporary) / "prefixes"
@@ -89,9 +89,9 @@ def both(candidates: Path | int) -> Iterator[dict[str, Served]]:
             yield {"prefixes": one, "heads": other}
 
 
-async def one_round(service: Served, options: argparse.Namespace) -> dict[str, float]:
+async def measure_round(service: Served, options: argparse.Namespace) -> dict[str, float]:
     connection = await Connection.open(service.port)
-    cold, warm = await rankings(connection, options.ranks)
+    cold, warm = await time_rankings(connection, options.ranks)
     seed = 1000 * next(SEEDS)
     load = await many_clients(service.port, options.sessions, options.each, seed)
     return {
@@ -109,12 +109,12 @@ async def one_client(connection: Connection, turns: int) -> list[float]:
     for number, text in enumerate(islice(sayings(seed), turns)):
         body = {"speaker": "user" if number % 2 == 0 else "bot", "text": text, "respond": True}
         path = f"/sessions/{seed}-{number // 10}/turn"
-        took.append(await timed(connection, path, body))
+        took.append(await time_request(connection, path, body))
         await asyncio.sleep(0.03)  # as people do, so that the idle work is done
     return took
 
 
-async def rankings(connection: Connection, number: int) -> tuple[float, float]:
+async def time_rankings(connection: Connection, number: int) -> tuple[float, float]:
     """Return median milliseconds of a ranking: with new candidates, and once again."""
     cold = list[float]()
     warm = list[float]()
@@ -132,13 +132,14 @@ async def rankings(connection: Connection, number: int) -> tuple[float, float]:
         # The context is encoded, so that only goals and candidates may be left to encode.
         await connection.post("/rank", {"context": context, "pool": name})
         body = {"context": context, "pool": name, "goals": _GOALS, "top_k": 5}
-        cold.append(await timed(connection, "/rank", body))
-        warm.append(await timed(connection, "/rank", body))
+        cold.append(await time_request(connection, "/rank", body))
+        warm.append(await time_request(connection, "/rank", body))
         await connection.request("DELETE", f"/pools/{name}")
     return median(cold), median(warm)
 
 
-async def timed(connection: Connection, path: str, body: object) -> float:
+async def time_request(connection: Connection, path: str, body: object) -> float:
+    """Return the milliseconds of a request."""
     begin = time.perf_counter()
     await connection.post(path, body)
     return (time.perf_counter() - begin) * 1e3

@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=[1000, 100_000, 1_000_000])
     parser.add_argument("--turn", type=int, default=100_000, help="candidates of the whole turn")
     parser.add_argument("--folder", type=Path, help="keeps generated pools for the next run")
-    parser.add_argument("--blocks", type=int, default=6, help="of 25 turns")
+    parser.add_argument("--blocks", type=int, default=6, help="blocks of 25 turns")
     run(parser, {"sizes": [1000], "turn": 1000, "blocks": 1}, measure)
 
 
@@ -78,29 +78,31 @@ def measure(options: argparse.Namespace) -> Rows:
         plain = plain_encoder()
         candidates = plain.encode(replies(), Role.AFTER)
         queries = queries_like(plain)
-        uvloop.run(encoding(encoder, line))
+        uvloop.run(measure_encoding(encoder, line))
         for size in options.sizes:
-            searching(pool_like(candidates, size), queries, settings.exact_limit, line)
-        uvloop.run(state(Path(folder), encoder.dimension, line))
+            measure_search(pool_like(candidates, size), queries, settings.exact_limit, line)
+        uvloop.run(measure_redis(Path(folder), encoder.dimension, line))
         index = service_index(pool_like(candidates, options.turn), queries, settings.exact_limit)
-        with served(options.turn, options.folder) as service, echoing() as echo:
-            uvloop.run(turns((service.port, echo), encoder, index, queries, options.blocks, line))
+        with served(options.turn, options.folder) as service, serve_echo() as echo:
+            uvloop.run(
+                measure_turns((service.port, echo), encoder, index, queries, options.blocks, line)
+            )
     return rows
 
 
-async def encoding(encoder: UtteranceEncoder, line: Line) -> None:
+async def measure_encoding(encoder: UtteranceEncoder, line: Line) -> None:
     """Compare the arithmetic of a text with the best matrix product."""
     queue = EncoderQueue(encoder, Metrics(), limit=100, batch_tokens=4096)
     await queue.start()
-    best = arithmetic(encoder.model.device)
+    best = best_operations(encoder.model.device)
     for number in (1, 8):
         items = list(islice(utterances(), 40 * number))
         batches = [items[start : start + number] for start in range(0, len(items), number)]
         tokens = [encoder.tokenize(batch) for batch in batches]
-        limit = [operations(encoder, of_batch) / best for of_batch in tokens]
+        limit = [count_operations(encoder, of_batch) / best for of_batch in tokens]
         reached = [taken(partial(encoder.forward, of_batch)) for of_batch in tokens]
         line(f"encode, {number} of {len(tokens[0][0])} word pieces", limit, reached)
-    limit = [operations(encoder, of_batch) / best for of_batch in tokens]
+    limit = [count_operations(encoder, of_batch) / best for of_batch in tokens]
     reached = []
     for item in islice(utterances(), 40):
         begin = time.perf_counter()
@@ -110,7 +112,7 @@ async def encoding(encoder: UtteranceEncoder, line: Line) -> None:
     await queue.drain(5)
 
 
-def operations(encoder: UtteranceEncoder, tokens: Tokens) -> float:
+def count_operations(encoder: UtteranceEncoder, tokens: Tokens) -> float:
     """Return the floating-point operations of a batch: weights times word pieces, and attention."""
     transformer = transformer_of(encoder.model)
     layers = [m for m in transformer.modules() if isinstance(m, torch.nn.Linear)]
@@ -123,7 +125,7 @@ def operations(encoder: UtteranceEncoder, tokens: Tokens) -> float:
     return float(sum(2 * weights * len(ids) + 2 * attention * len(ids) ** 2 for ids in tokens))
 
 
-def arithmetic(device: torch.device) -> float:
+def best_operations(device: torch.device) -> float:
     """Return operations a second of the best matrix product, in the precision of the service."""
     size, dtype = (2048, torch.float32) if device.type == "cpu" else (8192, torch.float16)
     one = torch.ones(size, size, device=device, dtype=dtype)
@@ -137,30 +139,34 @@ def arithmetic(device: torch.device) -> float:
     return 2 * size**3 / min(taken(multiply) for _ in range(20))
 
 
-def reading(size: int) -> float:
+def best_reading(size: int) -> float:
     """Return the bytes a second at which one thread reads `size` bytes, from caches if they fit."""
     values = np.ones(size // 8, np.uint64)
     return values.nbytes / min(taken(values.sum) for _ in range(10))
 
 
-def searching(vectors: Float32, queries: Float32, exact_limit: int, line: Line) -> None:
+def measure_search(vectors: Float32, queries: Float32, exact_limit: int, line: Line) -> None:
     """Compare the bytes that a search reads with the best reading of memory."""
     size = len(vectors)
     exact = faiss.IndexFlatIP(vectors.shape[1])
     exact.add(vectors)
     whole = [taken(partial(exact.search, query[None], _TOP_K)) for query in queries]
-    line(f"search {size:,}, FAISS flat float32", [vectors.nbytes / reading(vectors.nbytes)], whole)
+    line(
+        f"search {size:,}, FAISS flat float32",
+        [vectors.nbytes / best_reading(vectors.nbytes)],
+        whole,
+    )
     flat = FlatIndex(vectors.astype(np.float16))
     reached = [taken(partial(flat.search, query, _TOP_K)) for query in queries]
-    line(f"search {size:,}, exact float16", [flat.bytes / reading(flat.bytes)], reached)
+    line(f"search {size:,}, exact float16", [flat.bytes / best_reading(flat.bytes)], reached)
     if size > exact_limit:
         index = build_ivf(flat, queries)
         reached = [taken(partial(index.search, query, _TOP_K)) for query in queries]
-        limit = looked_at(index) / reading(index.bytes)
+        limit = bytes_read(index) / best_reading(index.bytes)
         line(f"search {size:,}, approximate", [limit], reached)
 
 
-def looked_at(index: IvfIndex) -> float:
+def bytes_read(index: IvfIndex) -> float:
     """Return the bytes that a search reads: centroids, codes of lists, short-listed vectors."""
     d = index.dimension
     n = len(index)
@@ -169,11 +175,12 @@ def looked_at(index: IvfIndex) -> float:
 
 
 def service_index(vectors: Float32, queries: Float32, exact_limit: int) -> Index:
+    """Return the index that a replica chooses for so many candidates."""
     flat = FlatIndex(vectors.astype(np.float16))
     return build_ivf(flat, queries) if len(flat) > exact_limit else flat
 
 
-async def state(folder: Path, dimension: int, line: Line) -> None:
+async def measure_redis(folder: Path, dimension: int, line: Line) -> None:
     """Compare the read and the append of a turn with two bare round trips to Redis."""
     async with (
         PrivateRedis(folder / "redis") as private,
@@ -191,11 +198,12 @@ async def state(folder: Path, dimension: int, line: Line) -> None:
         sessions = SessionStore(
             redis, Metrics(), fingerprint="", dimension=dimension, ttl=60, paired=True
         )
-        reached = [await appended(sessions, number // 10, dimension) for number in range(500)]
+        reached = [await append_turn(sessions, number // 10, dimension) for number in range(500)]
     line("Redis: read and append", bare, reached[50:])
 
 
-async def appended(sessions: SessionStore, number: int, dimension: int) -> float:
+async def append_turn(sessions: SessionStore, number: int, dimension: int) -> float:
+    """Read a session and append a turn; return the seconds."""
     key = SessionKey("limits", str(number))
     vector = np.ones((1, dimension), np.float32)
     post = Turn("user", next(sayings(number)), 0.0)
@@ -219,7 +227,7 @@ async def appended(sessions: SessionStore, number: int, dimension: int) -> float
     return time.perf_counter() - begin
 
 
-async def turns(  # noqa: PLR0917
+async def measure_turns(  # noqa: PLR0917
     ports: tuple[int, int],
     encoder: UtteranceEncoder,
     index: Index,
@@ -270,7 +278,7 @@ class Echo(socketserver.StreamRequestHandler):
 
 
 @contextmanager
-def echoing() -> Iterator[int]:
+def serve_echo() -> Iterator[int]:
     """Run a server that does nothing but answer until the block ends; yield its port."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
         server.daemon_threads = True
@@ -280,11 +288,13 @@ def echoing() -> Iterator[int]:
 
 
 def utterances() -> Iterator[RoleText]:
+    """Yield newest utterances without end; no two are the same."""
     for text in sayings(next(SEEDS)):
         yield RoleText(text, Role.SECOND, Relation.OTHER)
 
 
 def add(rows: Rows, part: str, limit: Sequence[float], reached: Sequence[float]) -> None:
+    """Add a row of medians, in milliseconds."""
     allowed = median(limit) * 1e3
     took = median(reached) * 1e3
     rows.add(part=part, limit_ms=allowed, reached_ms=took, ratio=took / allowed)

@@ -35,7 +35,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace) -> Rows:
     rows = Rows()
-    with served(REPLIES) as service, bare(service.redis_url) as port:
+    with served(REPLIES) as service, serve_bare(service.redis_url) as port:
         asyncio.run(alternate(service.port, port, options.turns, rows))
     return rows
 
@@ -74,8 +74,8 @@ async def _timed(connection: Connection, path: str, body: object) -> tuple[float
 
 
 @contextmanager
-def bare(redis_url: str) -> Iterator[int]:
-    """Run the bare server until the block ends; give its port."""
+def serve_bare(redis_url: str) -> Iterator[int]:
+    """Run the bare server until the block ends; yield its port."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.overhead_bare", str(port), redis_url]
     process = subprocess.Popen(command, cwd=ROOT)  # noqa: S603 - our own command

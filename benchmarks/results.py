@@ -40,7 +40,7 @@ def main() -> None:
     )
     parser.add_argument("runs", type=Path, nargs="*", help="files that the benchmarks wrote")
     if runs := parser.parse_args().runs:
-        write(RESULTS, joined([read(path) for path in runs]))
+        write(RESULTS, join_runs([read(path) for path in runs]))
     results = read(RESULTS)
     write_figures(README, FIRST, results)
     for page in PAGES:
@@ -49,7 +49,7 @@ def main() -> None:
 
 def write_figures(page: Path, names: Collection[str], results: dict[str, Any]) -> None:
     text = page.read_text("utf-8")
-    page.write_text(with_figures(text, names, results), encoding="utf-8")
+    page.write_text(fill_figures(text, names, results), encoding="utf-8")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def read(path: Path) -> dict[str, Any]:
     return recorded
 
 
-def joined(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def join_runs(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return runs by the name of the benchmark, under the facts that they share."""
     about = {name: runs[0][name] for name in SAME}
     for run in runs:
@@ -92,7 +92,7 @@ def table(names: Collection[str], results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def with_figures(page: str, names: Collection[str], results: dict[str, Any]) -> str:
+def fill_figures(page: str, names: Collection[str], results: dict[str, Any]) -> str:
     """Return a page with the figures of some benchmarks, and with the records that it marks."""
     page = _TABLE.sub(lambda found: f"{found[1]}{table(names, results)}\n", page)
     page = _JOINED.sub(lambda found: f"{found[1]}{joined_record(found[2], results)}\n", page)
@@ -141,6 +141,7 @@ def rows_table(rows: Rows) -> str:
 
 
 def shown(value: object, separator: str) -> str:
+    """Return a value as a cell or an option shows it."""
     if isinstance(value, list):
         return separator.join(map(str, value))
     return "" if value is None else str(value)

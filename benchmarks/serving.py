@@ -89,12 +89,12 @@ class Process:
 
     @property
     def resident(self) -> int:
-        """Bytes of memory."""
+        """Its bytes of memory."""
         return 1024 * self._number("VmRSS")
 
     @property
     def most_resident(self) -> int:
-        """Most bytes of memory that it has had."""
+        """The most bytes of memory that it has had."""
         return 1024 * self._number("VmHWM")
 
     @property
@@ -163,7 +163,7 @@ def served(
     with tempfile.TemporaryDirectory() as temporary:
         data = Path(temporary)
         if isinstance(pool, int):
-            data = made(pool, folder or data)
+            data = generate_pool(pool, folder or data)
         else:
             settings["TURNWISE_DEFAULT_POOL"] = str(pool)
         link_models(data)
@@ -199,7 +199,7 @@ def link_models(data: Path) -> None:
         (data / "models").symlink_to(exported)
 
 
-def made(size: int, folder: Path) -> Path:
+def generate_pool(size: int, folder: Path) -> Path:
     """Return the data folder of a service with a generated pool; generate it if needed."""
     data = folder / f"pool-{size}"
     if not data.exists():
@@ -223,6 +223,7 @@ def import_pool(
 
 
 def free_port() -> int:
+    """Return a port that no process uses now."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     return port
@@ -230,7 +231,7 @@ def free_port() -> int:
 
 @contextmanager
 def answering(port: int, process: "subprocess.Popen[bytes]", size: int = 0) -> Iterator[int]:
-    """Wait until a service is ready; give its port, and end it with the block."""
+    """Wait until a service is ready; yield its port, and end it with the block."""
     try:
         asyncio.run(until_ready(port, process, size))
         yield port
@@ -246,7 +247,7 @@ async def until_ready(port: int, process: subprocess.Popen[bytes], size: int = 0
         try:
             connection = await Connection.open(port)
             status, _ = await connection.request("GET", "/readyz")
-            indexed = status == 200 and (size <= _EXACT or await _indexed(connection))
+            indexed = status == 200 and (size <= _EXACT or await _has_index(connection))
             connection.writer.close()
             if indexed:
                 return
@@ -256,6 +257,6 @@ async def until_ready(port: int, process: subprocess.Popen[bytes], size: int = 0
     raise SystemExit("the service did not become ready")
 
 
-async def _indexed(connection: Connection) -> bool:
+async def _has_index(connection: Connection) -> bool:
     pool = json.loads((await connection.request("GET", "/pools/default"))[1])
     return bool(pool["index"] != "flat")

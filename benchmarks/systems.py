@@ -36,11 +36,11 @@ import numpy as np
 from benchmarks.engines import (
     QUERIES,
     Pool,
-    indexed,
     memory_mb,
     milvus_client,
     milvus_server,
     pgvector,
+    wait_for_index,
 )
 from benchmarks.load import many_clients
 from benchmarks.part import Part, all_say, infinity
@@ -106,7 +106,9 @@ class Trial:
 
 def measure(options: argparse.Namespace, failed: list[str]) -> Rows:
     rows = Rows()
-    systems = dict(zip(SYSTEMS, (in_memory, in_milvus, assembled), strict=True))
+    systems = dict(
+        zip(SYSTEMS, (measure_in_memory, measure_in_milvus, measure_assembled), strict=True)
+    )
     for size in options.sizes:
         with tempfile.TemporaryDirectory(prefix="systems-") as temporary:
             parts = Path(temporary) / "parts"
@@ -126,7 +128,7 @@ def measure(options: argparse.Namespace, failed: list[str]) -> Rows:
     return rows
 
 
-def in_memory(trial: Trial) -> None:
+def measure_in_memory(trial: Trial) -> None:
     with ExitStack() as stack:
         begin = time.monotonic()
         with phase("load"):
@@ -138,10 +140,10 @@ def in_memory(trial: Trial) -> None:
         recall = 1.0 if pool["exact"] else pool["recall_at_10"]
         memory = _memory_of(service)
         system = System("Turnwise, in memory", service.port, recall, None, seconds, memory)
-        asyncio.run(turns(system, trial))
+        asyncio.run(measure_turns(system, trial))
 
 
-def in_milvus(trial: Trial) -> None:
+def measure_in_milvus(trial: Trial) -> None:
     with milvus_server() as (url, pid):
         store = {"TURNWISE_STORE_URL": url}
         begin = time.monotonic()
@@ -155,28 +157,28 @@ def in_milvus(trial: Trial) -> None:
             if name.startswith(f"{PREFIX}default_default_") and name not in before
         ]
         with phase("index"):
-            asyncio.run(indexed(client, collection, trial.size))
+            asyncio.run(wait_for_index(client, collection, trial.size))
         seconds = time.monotonic() - begin
         with served(trial.size, trial.folder, **store) as service:
             with phase("recall"):
-                recall, width = asyncio.run(_measured(service))
+                recall, width = asyncio.run(_wait_for_recall(service))
             memory = _memory_of(service, pid)
             system = System("Turnwise, in Milvus", service.port, recall, width, seconds, memory)
-            asyncio.run(turns(system, trial))
+            asyncio.run(measure_turns(system, trial))
             httpx.delete(f"http://127.0.0.1:{service.port}/pools/default", timeout=60)
 
 
-def assembled(trial: Trial) -> None:
+def measure_assembled(trial: Trial) -> None:
     if trial.options.infinity is None:
         print("assembled is left out: no --infinity", file=sys.stderr)
         return
-    asyncio.run(_assembled(trial))
+    asyncio.run(_measure_parts(trial))
 
 
-async def _assembled(trial: Trial) -> None:
+async def _measure_parts(trial: Trial) -> None:
     encoder = plain_encoder()
     chosen_by, measured_by = np.split(queries_like(encoder, QUERIES), 2)
-    pool = Pool.made(encoder, trial.size, chosen_by, measured_by)
+    pool = Pool.generate(encoder, trial.size, chosen_by, measured_by)
     async for loaded in pgvector(pool, 0):
         with phase("recall"):
             width = await pool.width(loaded.search)
@@ -195,7 +197,7 @@ async def _assembled(trial: Trial) -> None:
                     loaded.load_seconds,
                     lambda: (loaded.memory_mb or 0) + sum(memory_mb(part.pid) for part in parts),  # noqa: B023
                 )
-                await turns(system, trial)
+                await measure_turns(system, trial)
 
 
 def _parts(
@@ -218,7 +220,8 @@ def _parts(
     return port, [encoder, Part("handler", command, serves, trial.folder, environment)]
 
 
-async def turns(system: System, trial: Trial) -> None:
+async def measure_turns(system: System, trial: Trial) -> None:
+    """Add a row for each number of sessions at once."""
     for at_once in trial.options.at_once:
         each = trial.options.turns // at_once
         busy = os.getloadavg()[0]
@@ -239,7 +242,7 @@ async def turns(system: System, trial: Trial) -> None:
         )
 
 
-async def _measured(service: Served) -> tuple[float | None, int]:
+async def _wait_for_recall(service: Served) -> tuple[float | None, int]:
     """Wait until a replica has measured the recall in the store; return it and the width."""
     end = time.monotonic() + _RECALL_SECONDS
     while True:
@@ -250,7 +253,7 @@ async def _measured(service: Served) -> tuple[float | None, int]:
 
 
 def _memory_of(service: Served, *more: int) -> Callable[[], float]:
-    """Return the megabytes of a service, its Redis and other processes."""
+    """Return a function that gives the megabytes of a service, its Redis and other processes."""
     pids = (service.process.pid, service.redis_process.pid, *more)
     return lambda: sum(map(memory_mb, pids))
 

@@ -51,7 +51,7 @@ def measure(options: argparse.Namespace) -> Rows:
     chosen_by, measured_by = np.split(queries_like(encoder, QUERIES), 2)
     for size in options.sizes:
         before = memory_mb(os.getpid())
-        pool = Pool.made(encoder, size, chosen_by, measured_by)
+        pool = Pool.generate(encoder, size, chosen_by, measured_by)
         for name in options.systems:
             try:
                 asyncio.run(measure_system(systems[name](pool, before), pool, options, rows))

@@ -19,4 +19,4 @@ def test_runs_of_two_commits_are_not_joined(results: ModuleType) -> None:
     about = {"versions": {}, "model": "default", "processor": "some", "cores": 2}
     runs = [{"benchmark": name, "commit": name, **about} for name in ("load", "peer")]
     with pytest.raises(SystemExit, match="peer ran on another commit"):
-        results.joined(runs)
+        results.join_runs(runs)

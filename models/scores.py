@@ -64,7 +64,7 @@ def rows(first: Float32, second: Float32, start: int = 0) -> Float32:
     found = weights.T @ before + weights.sum(axis=0)[:, None] * new
     if start == 0 and len(new):
         found[0] = new[0]  # no pair: a context of one utterance is scored with it
-    return found.astype(np.float32)
+    return np.asarray(found, dtype=np.float32)
 
 
 def running_query(rows: Float32, last_rows: int | None = None, *, paired: bool = True) -> Float32:

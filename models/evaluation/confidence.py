@@ -10,9 +10,10 @@ text of the context, since the service does not offer what the responder has sai
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.confidence import Calibration, Moments, Spread, features
@@ -65,13 +66,22 @@ class Answers:
     @classmethod
     def join(cls, parts: Sequence["Answers"]) -> "Answers":
         """Return the answers of all parts; different parts have different dialogues."""
-        together = {
-            each.name: np.concatenate([getattr(part, each.name) for part in parts])
-            for each in fields(cls)
-        }
-        before = np.cumsum([0, *(1 + part.dialogue.max() for part in parts[:-1])])
-        together["dialogue"] += np.repeat(before, [len(part.right) for part in parts])
-        return cls(**together)
+        return cls(**concatenate_fields(parts))
+
+
+def concatenate_fields(parts: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    """Return each field of some dataclasses of arrays, one part after the other.
+
+    Each part numbers its dialogues from 0. The numbers in the result's `dialogue` differ among the
+    parts.
+    """
+    together = {
+        each.name: np.concatenate([getattr(part, each.name) for part in parts])
+        for each in fields(parts[0])
+    }
+    first_numbers = np.cumsum([0, *(1 + part.dialogue.max() for part in parts[:-1])])
+    together["dialogue"] += np.repeat(first_numbers, [len(part.dialogue) for part in parts])
+    return together
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ import logging
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +20,13 @@ from turnwise.models.confidence import Calibration, held_out, regress
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.evaluation.confidence import Bank, Pool, Searches, make_searches
+from turnwise.models.evaluation.confidence import (
+    Bank,
+    Pool,
+    Searches,
+    concatenate_fields,
+    make_searches,
+)
 from turnwise.models.evaluation.metrics import Indices, Mask, auroc, calibration_error
 from turnwise.models.files import replace_folder
 from turnwise.models.rerankers.cascade import (
@@ -121,13 +127,7 @@ class ShortLists:
     @classmethod
     def join(cls, parts: Sequence["ShortLists"]) -> "ShortLists":
         """Return the lists of all parts; different parts have different dialogues."""
-        together = {
-            each.name: np.concatenate([getattr(part, each.name) for part in parts])
-            for each in fields(cls)
-        }
-        before = np.cumsum([0, *(1 + part.dialogue.max() for part in parts[:-1])])
-        together["dialogue"] += np.repeat(before, [len(part.true) for part in parts])
-        return cls(**together)
+        return cls(**concatenate_fields(parts))
 
     def first(self, candidates: int) -> Self:
         """Return the lists of the first hits alone."""

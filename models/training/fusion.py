@@ -52,6 +52,11 @@ STRAY = 0.5
 """Share of the answers that get replies of another pool, in one of the trials' pools."""
 _RIDGE = 1e-3
 """Weight of the squared coefficients."""
+_SHARPNESS = 1.5
+"""Sharpness from which the fit starts."""
+_FREE = (None, None)
+_NOT_NEGATIVE = (0.0, None)
+_POSITIVE = (0.05, None)
 
 
 class Standardised(NamedTuple):
@@ -170,25 +175,25 @@ def fit_fusion(kinds: Sequence[Sequence[Sequence[Trial]]]) -> Fusion:
 
     def loss(w: Float64) -> tuple[float, Float64]:
         value = _RIDGE / 2 * float(w @ w)
-        slope = _RIDGE * w
+        gradient = _RIDGE * w
         for trial, weight in trials:
-            more, gradient = negative_log_likelihood(w, trial)
-            value += weight * more
-            slope = slope + weight * gradient
-        return value, slope
+            of_trial, gradient_of_trial = negative_log_likelihood(w, trial)
+            value += weight * of_trial
+            gradient = gradient + weight * gradient_of_trial
+        return value, gradient
 
     start = DEFAULT_FUSION
-    w = [start.example, start.height, start.offset, start.agreement, start.utterances]
-    free = (None, None)
-    positive = (0.0, None)
-    wide = (0.05, None)
-    found = minimize(
-        loss,
-        np.array([*w, start.softness, 1.5]),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[positive, positive, free, positive, free, wide, wide],
-    )
+    fitted = [
+        (start.example, _NOT_NEGATIVE),
+        (start.height, _NOT_NEGATIVE),
+        (start.offset, _FREE),
+        (start.agreement, _NOT_NEGATIVE),
+        (start.utterances, _FREE),
+        (start.softness, _POSITIVE),
+        (_SHARPNESS, _POSITIVE),
+    ]
+    initial, bounds = zip(*fitted, strict=True)
+    found = minimize(loss, np.array(initial), jac=True, method="L-BFGS-B", bounds=bounds)
     example, height, offset, agreement, utterances, softness, _ = found.x.round(4).tolist()
     return Fusion(
         example=example,

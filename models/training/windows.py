@@ -282,13 +282,9 @@ def pair_examples(
             before = start + earlier
             score = pair_score(turn - earlier, window) if curved else 1.0
             rows.append((before, before, after, score))
-            if not (random and draw.has_other_dialogues):
-                continue
-            if rng.random() < 0.5:
-                rows.append((before, before, draw.target(row), 0.0))
-            else:
-                other = draw.utterance(row)
-                rows.append((other, other, after, 0.0))
+            if random and draw.has_other_dialogues:
+                first, last = draw.replace_one(row, before, after)
+                rows.append((first, first, last, 0.0))
         if directional:
             end = min(turn + window, int(batch.spoken[row].sum()))
             rows.extend(
@@ -360,6 +356,12 @@ class _Draw:
 
     def target(self, window: int) -> int:
         return self._one_of(self._targets[self._dialogue[window]])
+
+    def replace_one(self, window: int, before: int, after: int) -> tuple[int, int]:
+        """Return a pair in which a turn of another dialogue replaces one of the two."""
+        if self._rng.random() < 0.5:
+            return before, self.target(window)
+        return self.utterance(window), after
 
     def _one_of(self, turns: Int64) -> int:
         return int(turns[self._rng.integers(len(turns))])

@@ -69,11 +69,11 @@ class Outcome:
     rate: float
     seconds: float
     answered: list[tuple[float, float]] = field(default_factory=list)
-    """For each turn: the second when it was due, and the milliseconds until its answer."""
+    """The second when each turn was due, and the milliseconds until its answer."""
     refused: int = 0
     failed: int = 0
     probes: dict[str, list[float]] = field(default_factory=lambda: {path: [] for path in PROBES})
-    """For each path of `PROBES`: the milliseconds of its answers."""
+    """The milliseconds of the answers of each path of `PROBES`."""
     failed_probes: int = 0
 
     @property

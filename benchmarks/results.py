@@ -238,7 +238,7 @@ FIGURES: dict[str, Callable[[Rows], Figures]] = {
     "overload": overload,
     "soak": soak,
 }
-"""What makes the figures of each benchmark; the page shows all of them."""
+"""The functions that make the figures of each benchmark; the page shows all of them."""
 
 FIRST = ("load", "turn")
 """Benchmarks whose figures the README shows."""

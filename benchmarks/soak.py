@@ -33,7 +33,7 @@ EDITABLE = 300
 """Candidates of the pool that the chats edit."""
 SESSION_SECONDS = 20
 SMALL_CACHE = "from turnwise.service.app import components; components._VECTOR_CACHE = 1000"
-"""Without it the cache of vectors still fills in the second half, which would look like a leak."""
+"""A small cache of vectors. A large one still fills in the second half, which looks like a leak."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,8 @@ class Card:
     Attributes:
         aggregation: The aggregation that the model recommends.
         confidence: The calibration of its confidences.
-        fusion: How reply scores and example scores meet.
-        example_confidence: What corrects the confidence in pools with examples.
+        fusion: The fusion of reply scores and example scores.
+        example_confidence: The correction of the confidence in pools with examples.
         encoder: Facts about the encoder.
         mixing: Whether evaluations mix pairs of unit vectors, as the service does, or of vectors as
             the pooling gives them, as the published evaluation of C3L does. It makes no difference

@@ -15,7 +15,7 @@ _Rules = tuple[tuple[re.Pattern[str], _Replacement], ...]
 _LETTER = r"[^\W\d_]"
 """A letter of any alphabet."""
 _ENDINGS = r"(?=(?:s|t|m|d|re|ve|ll)(?![\w']))"
-"""Before the end of a contraction, such as "s" in "it's"."""
+"""The position before the end of a contraction, such as "s" in "it's"."""
 _BEGINNINGS = r"\b([o0cy]|ma)"
 """The beginning of o'clock, O'Neill, c'mon, y'all, ma'am."""
 _APART = r" '(?!\S)"
@@ -25,7 +25,7 @@ _UP_TO = rf"(?:(?!{_APART}).)*"
 _EVENLY = rf"(?:{_APART}{_UP_TO}{_APART}{_UP_TO})*$"
 """An even number of marks between spaces, up to the end of the text."""
 _OPENS = r"(?<![^\s\"'(])"
-"""Where a quotation or a bracket may open: after a space, a quotation mark or a bracket."""
+"""The position where a quotation or a bracket may open: after a space or another opening one."""
 
 
 def _rules(*rules: tuple[str, _Replacement]) -> _Rules:

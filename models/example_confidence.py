@@ -29,7 +29,7 @@ class ExampleCalibration:
     Attributes:
         logit: Coefficient of the logit of the plain confidence.
         cosine: Coefficient of s.
-        without: In place of all terms of an example, where the first candidate has none.
+        without: Term that replaces all terms of an example where the first candidate has none.
         offset: The intercept.
         later: Coefficient of s · log n.
         candidates: Coefficient of log C.

@@ -50,7 +50,7 @@ class RoleText(NamedTuple):
 
 
 class EncoderKind(StrEnum):
-    """Which roles and relations an encoder distinguishes, and how.
+    """The kinds of encoders: which roles and relations each distinguishes, and how.
 
     A file of heads in a model's folder makes it `heads`. The vocabulary decides between the others:
     a model is of the first kind whose tokens it has.

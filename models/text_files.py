@@ -25,14 +25,14 @@ from turnwise.models.texts import write_count
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 """The endings of compressed files, and what opens them."""
 CORRUPT = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
-"""What reading a compressed file raises if it is corrupt or truncated."""
+"""The exceptions of reading a compressed file that is corrupt or truncated."""
 LONGEST_LINE = 4 << 20
 """Characters of a line. A few kilobytes of `.xz` can hold a line that no memory can."""
 
 LINES = "each line is one object"
-"""What a file of JSON Lines holds."""
+"""The contents of a file of JSON Lines, for errors."""
 LINES_OR_ARRAY = "write one object a line, or one array of objects with nothing around it"
-"""What a file of objects holds, if it may also be an array."""
+"""The contents of a file of objects that may also be an array, for errors."""
 
 _LONGEST_ARRAY = 32 << 20
 """Characters of a JSON array, which is parsed whole."""
@@ -98,7 +98,7 @@ def decode_text(file: BinaryIO, name: str, encoding: str | None = None) -> Itera
             or is corrupt or truncated.
     """
     try:
-        with _decoded(file, name, encoding, "strict") as text:
+        with _open_decoded(file, name, encoding, "strict") as text:
             yield text
     except UnicodeDecodeError as error:
         line = _find_undecodable_line(file, name, encoding)
@@ -109,7 +109,7 @@ def decode_text(file: BinaryIO, name: str, encoding: str | None = None) -> Itera
 
 
 @contextmanager
-def _decoded(file: BinaryIO, name: str, encoding: str | None, errors: str) -> Iterator[TextIO]:
+def _open_decoded(file: BinaryIO, name: str, encoding: str | None, errors: str) -> Iterator[TextIO]:
     file.seek(0)
     opener = COMPRESSED.get(PurePath(name).suffix)
     content = BufferedReader(cast("RawIOBase", opener(file) if opener else file))
@@ -139,7 +139,7 @@ def _is_encoding(name: str) -> bool:
 def _find_undecodable_line(file: BinaryIO, name: str, encoding: str | None) -> int | None:
     """Return the first line with another encoding; text is decoded in blocks of many lines."""
     try:
-        with _decoded(file, name, encoding, "surrogateescape") as text:
+        with _open_decoded(file, name, encoding, "surrogateescape") as text:
             lines = enumerate(read_lines(text, name), start=1)
             return next((number for number, line in lines if _SURROGATE.search(line)), None)
     except UnicodeDecodeError:  # UTF-16 has no such replacement
@@ -182,7 +182,7 @@ def parse_jsonl(
     Args:
         lines: The lines of the file.
         name: The file's name in errors.
-        shape: What the file should hold, for errors.
+        shape: The contents that the file should have, for errors.
 
     Raises:
         DataError: A line is not a JSON object.

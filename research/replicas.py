@@ -207,7 +207,7 @@ class Clients:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """When a part was killed, was started again, and did its work; seconds of the run."""
+    """The seconds of the run at which a part was killed, was started again, and did its work."""
 
     part: str
     killed: float

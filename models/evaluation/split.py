@@ -165,7 +165,7 @@ class EncodedSplit:
 
     Attributes:
         encoder: The encoder.
-        split: What was encoded.
+        split: The split that was encoded.
         vectors: (pool, d) of the pool.
         first: For each context its b1 (h, d); (0, d) of an encoder that forms no pairs.
         second: For each context its b2 (h, d), or b of CCL, or the plain vectors.

@@ -56,7 +56,7 @@ class RerankedCalibration:
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
-    """When a re-ranker reads which hits, and how its logits count.
+    """The rule for when a re-ranker reads which hits, and how its logits count.
 
     Attributes:
         candidates: Hits that it reads, at least 2.

@@ -174,7 +174,7 @@ class Objectives(Section):
     random: bool = True
     """Whether pairs with a random utterance are negatives of CCL (without them an ablation)."""
     c3l_positives: Positives = "triples"
-    """With `pairs`, C3L has CCL's true pairs and its own negatives (an ablation of the paper)."""
+    """The true examples of C3L. With `pairs` they are CCL's pairs (an ablation of the paper)."""
     directional_triples: bool = False
     """Whether triples in the wrong order are negatives of C3L (an ablation of the paper)."""
     same_dialogue: bool = True
@@ -210,7 +210,7 @@ class UtteranceCorpus(CorpusSource):
     utterances: PositiveInt = 1000
     """Utterances that are drawn."""
     speaker: NonEmpty | None = None
-    """Who says them; anybody if left out."""
+    """The speaker who says them; anybody if left out."""
 
 
 class Similar(Section):

@@ -458,16 +458,18 @@ def _short_lists(
 def _draw_wrong(
     dialogue: Dialogue, length: int, how: Building, proposals: Mapping[Negatives, Propose]
 ) -> list[str]:
-    """Return wrong candidates: its part from each source, and the rest from `random`."""
+    """Return wrong candidates: equal parts from all sources; `random` fills the gaps."""
     needed = how.candidates - 1
-    parts = [needed * (n + 1) // len(how.sources) for n in range(len(how.sources))]
-    right = dialogue.utterances[length].text
-    taken = {right.casefold(): right}
-    for source, enough in zip((*how.sources, "random"), (*parts, needed), strict=True):
+    right = dialogue.utterances[length].text.casefold()
+    wrong: dict[str, str] = {}
+    numbers = range(1, len(how.sources) + 1)
+    totals = [needed * number // len(how.sources) for number in numbers]  # after each source
+    for source, total in zip((*how.sources, "random"), (*totals, needed), strict=True):
         for text in proposals[source](dialogue, length):
-            if len(taken) > enough:
+            if len(wrong) >= total:
                 break
-            taken.setdefault(text.casefold(), text)
-    if len(taken) <= needed:
+            if text.casefold() != right:
+                wrong.setdefault(text.casefold(), text)
+    if len(wrong) < needed:
         raise TurnwiseError(f"too few distinct utterances for {how.candidates} candidates")
-    return list(taken.values())[1:]
+    return list(wrong.values())

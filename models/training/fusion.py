@@ -172,16 +172,6 @@ def fit_fusion(kinds: Sequence[Sequence[Sequence[Trial]]]) -> Fusion:
         for of_pool in pools
         for trial in of_pool
     ]
-
-    def loss(w: Float64) -> tuple[float, Float64]:
-        value = _RIDGE / 2 * float(w @ w)
-        gradient = _RIDGE * w
-        for trial, weight in trials:
-            of_trial, gradient_of_trial = negative_log_likelihood(w, trial)
-            value += weight * of_trial
-            gradient = gradient + weight * gradient_of_trial
-        return value, gradient
-
     start = DEFAULT_FUSION
     fitted = [
         (start.example, _NOT_NEGATIVE),
@@ -193,7 +183,9 @@ def fit_fusion(kinds: Sequence[Sequence[Sequence[Trial]]]) -> Fusion:
         (_SHARPNESS, _POSITIVE),
     ]
     initial, bounds = zip(*fitted, strict=True)
-    found = minimize(loss, np.array(initial), jac=True, method="L-BFGS-B", bounds=bounds)
+    found = minimize(
+        penalised_loss, np.array(initial), (trials,), jac=True, method="L-BFGS-B", bounds=bounds
+    )
     example, height, offset, agreement, utterances, softness, _ = found.x.round(4).tolist()
     return Fusion(
         example=example,
@@ -203,6 +195,24 @@ def fit_fusion(kinds: Sequence[Sequence[Sequence[Trial]]]) -> Fusion:
         agreement=agreement,
         utterances=utterances,
     )
+
+
+def penalised_loss(
+    w: Float64, trials: Sequence[tuple[Standardised, float]]
+) -> tuple[float, Float64]:
+    """Return the ridge penalty plus the weighted losses of trials, and the gradient (k + 2,).
+
+    Args:
+        w: As in `negative_log_likelihood`.
+        trials: Trials and their weights.
+    """
+    value = _RIDGE / 2 * float(w @ w)
+    gradient = _RIDGE * w
+    for trial, weight in trials:
+        of_trial, gradient_of_trial = negative_log_likelihood(w, trial)
+        value += weight * of_trial
+        gradient = gradient + weight * gradient_of_trial
+    return value, gradient
 
 
 def negative_log_likelihood(w: Float64, trial: Standardised) -> tuple[float, Float64]:

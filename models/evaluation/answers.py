@@ -92,7 +92,7 @@ class EncodedAnswers:
     outside: Float32
     space: ExampleSpace | None = None
 
-    def trial(self, examples: int, covered: float, seed: int, reserved: int = 0) -> "Trial":
+    def draw_trial(self, examples: int, covered: float, seed: int, reserved: int = 0) -> "Trial":
         """Draw examples, and ask the other phrasings.
 
         Args:
@@ -370,7 +370,7 @@ def evaluate_answers(
         for count in examples:
             name = f"{label} · {name_examples(count, covered)}"
             most = max(examples)
-            trials = [encoded.trial(count, covered, seed, most) for seed in range(DRAWS)]
+            trials = [encoded.draw_trial(count, covered, seed, most) for seed in range(DRAWS)]
             if others:
                 trials = [add_replies(trial, replies) for trial in trials]
             yield measure_trials(name, model, trials)

@@ -140,7 +140,7 @@ class EncodedDialogueAnswers:
     contexts: Contexts
     examples: tuple[Float32, ...]
 
-    def trial(self, examples: int, covered: float, seed: int) -> Trial:
+    def draw_trial(self, examples: int, covered: float, seed: int) -> Trial:
         """Draw examples, and search after all contexts.
 
         Args:
@@ -202,6 +202,6 @@ def evaluate_dialogue_answers(
     for (label, model), (name, pool) in product(models.items(), pools.items()):
         encoded = encode_dialogue_answers(model, pool)
         for count in examples:
-            trials = [encoded.trial(count, covered, seed) for seed in range(DRAWS)]
+            trials = [encoded.draw_trial(count, covered, seed) for seed in range(DRAWS)]
             row = f"{label} · {name}, {name_examples(count, covered)}"
             yield replace(measure_trials(row, model, trials), outcomes=None)

@@ -153,7 +153,7 @@ def draw_trials(pool: EncodedAnswers | EncodedDialogueAnswers) -> list[Trial]:
 
     In a pool of two answers, a quarter covers none; such trials are left out.
     """
-    trials = [pool.trial(*drawn) for drawn in product(EXAMPLES, COVERED, SEEDS)]
+    trials = [pool.draw_trial(*drawn) for drawn in product(EXAMPLES, COVERED, SEEDS)]
     return [trial for trial in trials if trial.has_examples]
 
 

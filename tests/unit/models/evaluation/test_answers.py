@@ -35,14 +35,14 @@ def encoder(tiny_encoder: Encoders) -> UtteranceEncoder:
 
 
 def test_a_trial_asks_the_phrasings_that_are_no_examples(encoder: UtteranceEncoder) -> None:
-    trial = encode_answers(encoder, ANSWERS, OUTSIDE_ALL).trial(2, 1.0, seed=0)
+    trial = encode_answers(encoder, ANSWERS, OUTSIDE_ALL).draw_trial(2, 1.0, seed=0)
     assert trial.right.tolist() == [0, 1, 2, OUTSIDE]
     assert {spread.candidates for spread in trial.of_examples} == {6}
     assert (trial.examples < 1 - 1e-6).all()
 
 
 def test_partly_covered_pools_have_answers_without_examples(encoder: UtteranceEncoder) -> None:
-    trial = encode_answers(encoder, ANSWERS).trial(1, 0.34, seed=0)
+    trial = encode_answers(encoder, ANSWERS).draw_trial(1, 0.34, seed=0)
     without = (trial.examples == NO_EXAMPLE).all(axis=0)
     assert without.sum() == 2
     scores = trial.scores(DEFAULT_FUSION)
@@ -51,7 +51,7 @@ def test_partly_covered_pools_have_answers_without_examples(encoder: UtteranceEn
 
 
 def test_without_examples_the_reply_scores_decide(encoder: UtteranceEncoder) -> None:
-    trial = encode_answers(encoder, ANSWERS, OUTSIDE_ALL).trial(0, 1.0, seed=0)
+    trial = encode_answers(encoder, ANSWERS, OUTSIDE_ALL).draw_trial(0, 1.0, seed=0)
     assert (trial.scores(DEFAULT_FUSION) == trial.replies).all()
     found = find_first_answers(trial, DEFAULT_FUSION)
     of_right = trial.replies[np.arange(9), trial.right[:9], None]

@@ -77,7 +77,7 @@ def test_a_trial_scores_contexts_by_their_query_and_their_newest_utterance(
 ) -> None:
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     answers = find_answers(DIALOGUES)
-    trial = encode_dialogue_answers(encoder, answers).trial(3, 0.67, seed=0)
+    trial = encode_dialogue_answers(encoder, answers).draw_trial(3, 0.67, seed=0)
     context = answers.split.contexts[0]
     replies = encoder.encode(answers.split.pool, Role.AFTER)
     query = encoder.aggregation.query(
@@ -103,7 +103,9 @@ def test_a_reply_that_was_just_said_is_left_out(tiny_encoder: Encoders) -> None:
         for each in DIALOGUES
     ]
     answers = find_answers(repeated)
-    trial = encode_dialogue_answers(tiny_encoder(EncoderKind.TRIPLE), answers).trial(1, 1.0, seed=0)
+    trial = encode_dialogue_answers(tiny_encoder(EncoderKind.TRIPLE), answers).draw_trial(
+        1, 1.0, seed=0
+    )
     said = answers.split.pool.index(REPLIES[0])
     has_said = [context.utterances[-2].text == REPLIES[0] for context in answers.split.contexts]
     assert np.isneginf(trial.scores(DEFAULT_FUSION)[:, said]).tolist() == has_said

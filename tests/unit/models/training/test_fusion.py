@@ -92,7 +92,7 @@ FUSION = Fusion(example=3.0, height=1.0, offset=-2.0, softness=0.6, agreement=0.
 
 
 def test_a_larger_pool_has_more_candidates_and_the_same_right_ones() -> None:
-    trial = pool_of(0.5).trial(2, 0.5, seed=0)
+    trial = pool_of(0.5).draw_trial(2, 0.5, seed=0)
     bank = units(np.random.default_rng(2), 600).astype(np.float32)
     own, larger = enlarge_pools(trial, bank)
     assert (own.replies == trial.replies).all()
@@ -107,7 +107,7 @@ def test_a_larger_pool_has_more_candidates_and_the_same_right_ones() -> None:
 def test_the_gradient_is_that_of_finite_differences(
     pool: EncodedAnswers | EncodedDialogueAnswers,
 ) -> None:
-    trial = standardise(pool.trial(2, 0.5, seed=1))
+    trial = standardise(pool.draw_trial(2, 0.5, seed=1))
     _, gradient = negative_log_likelihood(W, trial)
     for index, step in enumerate(np.eye(7) * 1e-6):
         up, down = (negative_log_likelihood(W + sign * step, trial)[0] for sign in (1, -1))
@@ -116,7 +116,7 @@ def test_the_gradient_is_that_of_finite_differences(
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_the_loss_is_that_of_fused_scores(pool: EncodedAnswers | EncodedDialogueAnswers) -> None:
-    drawn = pool.trial(2, 0.5, seed=1)
+    drawn = pool.draw_trial(2, 0.5, seed=1)
     loss, _ = negative_log_likelihood(W, standardise(drawn))
     fused = drawn.scores(FUSION)
     deviations = np.array([spread.deviation for spread in drawn.of_replies])
@@ -128,7 +128,7 @@ def test_the_loss_is_that_of_fused_scores(pool: EncodedAnswers | EncodedDialogue
 def test_where_replies_say_nothing_examples_decide() -> None:
     pool = pool_of(0.5)
     fusion = fit_fusion([[draw_trials(pool)]])
-    trial = pool.trial(3, 1.0, seed=9)
+    trial = pool.draw_trial(3, 1.0, seed=9)
     assert (trial.scores(fusion).argmax(axis=1) == trial.right).mean() > 0.9
 
 

@@ -37,6 +37,7 @@ test: $(VENV)/.installed-test lint
 # What takes long and finds little that `make test` does not.
 nightly: $(VENV)/.installed-test
 	$(BIN)/pytest -m nightly -k "not (toy and replicas)"
+	$(BIN)/pytest -m "hypothesis and not nightly" --hypothesis-profile nightly
 	$(BIN)/pytest -m nightly -k "toy and replicas" -n 0 # it kills the only Milvus that may run
 
 lint: $(VENV)/.installed-test

@@ -30,8 +30,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 for variable in [name for name in os.environ if name.startswith("TURNWISE_")]:
     del os.environ[variable]
 
-# A deadline would fail a test beside a busy machine.
-settings.register_profile("tests", max_examples=50, deadline=None)
+# A deadline would fail a test beside a busy machine, and random examples one that passed before:
+# `make nightly` looks for new ones.
+settings.register_profile("tests", max_examples=50, deadline=None, derandomize=True)
+settings.register_profile("nightly", max_examples=500, deadline=None)
 settings.load_profile("tests")
 
 TESTS = Path(__file__).parent

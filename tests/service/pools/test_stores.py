@@ -51,7 +51,7 @@ OPTIONS: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def live(share: Launch, milvus_server: MilvusServer) -> Iterator[Live]:
     """A service with the same replies in two pools: `default` in memory, `far` in Milvus."""
-    live = share(store_url=milvus_server.url, request_timeout=5.0)
+    live = share(store_url=milvus_server.url)
     live.app.name = "stores"
     for pool, store in (("default", "local"), ("far", "milvus")):
         made = live.http.put(f"/pools/{pool}", json={"store": store})

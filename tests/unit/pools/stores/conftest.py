@@ -14,12 +14,13 @@ import pytest
 from qdrant_client import AsyncQdrantClient
 
 from tests.support.milvus import MilvusServer
+from tests.support.waiting import PATIENCE
 from tests.unit.pools.conftest import Replica, StartReplica
 from turnwise.models.arrays import Float32
 from turnwise.service.errors import StoreUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Filter
-from turnwise.service.pools.stores import CandidateStore, connect_store, remote
+from turnwise.service.pools.stores import CandidateStore, connect_store, milvus, remote
 from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.pools.stores.rows import name_examples
 from turnwise.service.wire.fields import StoreName
@@ -90,9 +91,10 @@ async def start_with(
 
 
 @pytest.fixture(autouse=True)
-def short_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a pool's former collection go as soon as the engine shows edits."""
+def times_of_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a pool's former collection go soon, and let Milvus answer as late as it must."""
     monkeypatch.setattr(remote, "LAG_SECONDS", 1.0)
+    monkeypatch.setattr(milvus, "SECONDS", PATIENCE)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh machine: `make run` and `make test`. While you work,
-# `make check` takes 40 seconds.
+# `make check` takes a minute.
 PYTHON ?= python3
 VENV := .venv
 comma := ,

@@ -24,6 +24,10 @@ _LEARNED = "learned"
 """The examples that feedback added, in a file of a snapshot: only a restored snapshot has them."""
 
 
+class EmptyTextError(DataError):
+    """A record has no text where its text should be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """The columns of a file of candidates.
@@ -94,7 +98,8 @@ class FieldReader:
         """Return the fields of a candidate; fields that are null or empty are left out.
 
         Raises:
-            DataError: The record has no text.
+            EmptyTextError: The record has a field for the text, but no text.
+            DataError: The record has no field for the text.
         """
         given = {name: value for name, value in record.items() if value is not None and value != ""}
         used = {part: self.columns.find(part, list(record)) for part in _NAMES}
@@ -110,7 +115,7 @@ class FieldReader:
                 "empty: write a text, or remove the row. Of cells that were merged, only the first "
                 "has the text"
             )
-            raise DataError(what, file, line, used["text"][0])
+            raise EmptyTextError(what, file, line, used["text"][0])
         examples = [each for name in used["examples"] for each in _list_texts(given.get(name))]
         fields = {
             "text": text,

@@ -11,13 +11,15 @@ from pydantic import ValidationError
 from turnwise.models.errors import DataError
 from turnwise.models.text_files import open_binary
 from turnwise.models.texts import shorten, write_count
-from turnwise.service.candidate_files.columns import Columns, FieldReader, as_name
+from turnwise.service.candidate_files.columns import Columns, EmptyTextError, FieldReader, as_name
 from turnwise.service.candidate_files.formats import read_records
 from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate, derive_id
 from turnwise.service.wire.problems import explain_error
 
 _SHOWN = 60
 """Characters of a value in an error."""
+_SHOWN_LINES = 20
+"""Lines in an error about empty texts."""
 _BULLETS = ("- ", "* ", "• ")
 """How texts begin that were copied from a list."""
 
@@ -65,10 +67,19 @@ class CandidateReader:
         """Yield the candidates of an open file, which can seek, one for each of its records.
 
         Raises:
-            DataError: The file cannot be read, or a record is not a candidate.
+            DataError: The file cannot be read, or a record is not a candidate. If texts are empty,
+                the error comes at the end of the file and names all of them.
         """
+        empty: list[EmptyTextError] = []
         for line, record in read_records(file, name, self._fields.columns, self._encoding):
-            yield self.read_record(record, name, line)
+            try:
+                row = self.read_record(record, name, line)
+            except EmptyTextError as error:
+                empty.append(error)
+            else:
+                yield row
+        if empty:
+            raise _join_empty(empty)
 
     def read_files(self, paths: Iterable[Path]) -> list[Row]:
         """Return the candidates of several files, which are read as one file.
@@ -186,6 +197,16 @@ def read_ids(path: Path) -> list[str]:
                 raise DataError("no id", str(path), line, "id")
             ids[id] = None
     return list(ids)
+
+
+def _join_empty(errors: list[EmptyTextError]) -> DataError:
+    """Return the first error, with the lines of the others."""
+    first, *others = errors
+    lines = [f"line {error.line}" for error in others]
+    if len(lines) > _SHOWN_LINES:
+        lines = [*lines[:_SHOWN_LINES], "..."]
+    also = f". Also empty: {', '.join(lines)}" if lines else ""
+    return DataError(f"{first.what}{also}", first.file, first.line, first.field)
 
 
 def _is_number(text: str) -> bool:

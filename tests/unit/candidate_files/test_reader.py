@@ -248,3 +248,10 @@ def test_a_row_of_totals_is_told(tmp_path: Path) -> None:
     assert CandidateFile.read(path).notes[1:] == [
         '1 text without words, first "330.50 €" in line 4: remove rows of totals'
     ]
+
+
+def test_every_line_without_a_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("topic,answer\na,\nb,We open at nine.\nc,\nd,\n")
+    with pytest.raises(DataError, match=r'line 2, field "answer": empty.* line 4, line 5$'):
+        CandidateFile.read(path)

@@ -8,6 +8,7 @@ from typing import Any
 
 from turnwise.models.errors import DataError
 from turnwise.models.text_files import LINES_OR_ARRAY
+from turnwise.service.wire.pools import AFTER
 
 _NAMES = {
     "text": ("text", "answer", "response", "reply", "content"),
@@ -152,6 +153,8 @@ class FieldReader:
             and (wanted is None or name in wanted)
         }
         self._remember("metadata", others)
+        if AFTER in others:
+            others[AFTER] = _list_texts(others[AFTER])
         if isinstance(metadata, str):
             return others | {"metadata": metadata}
         return others | metadata if isinstance(metadata, dict) else metadata

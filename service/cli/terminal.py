@@ -100,9 +100,10 @@ class Chat:
         table.box = SIMPLE_HEAD
         for number, choice in enumerate(self._choices, start=1):
             reply = escape(choice.text)
-            if choice.matched:
-                found = choice.matched.example or "a learned example"
-                reply += f"\n[dim]matched: {escape(found)}[/dim]"
+            if matched := choice.matched:
+                found = matched.example or ("a learned example" if matched.learned else "")
+                reply += f"\n[dim]matched: {escape(found)}[/dim]" if found else ""
+                reply += f"\n[dim]follows: {escape(matched.after)}[/dim]" if matched.after else ""
             table.add_row(str(number), f"{choice.score:.3f}", reply)
         self._console.print(table)
 

@@ -133,13 +133,16 @@ export function shareOf(score, scores) {
   return 1 - (best - score) / range;
 }
 
-/** The example that found a candidate. */
-export const matchOf = ({ example }) =>
+/** The example that found a candidate, and the reply that it follows. */
+export const matchOf = ({ example, learned, after }) =>
   h(
     "small.matched.soft",
     {},
-    "matched ",
-    example ? h("q", { dir: "auto" }, example) : "a learned example",
+    example || learned ? "matched " : null,
+    example ? h("q", { dir: "auto" }, example) : null,
+    learned && !example ? "a learned example" : null,
+    (example || learned) && after ? ", " : null,
+    after ? `follows ${after}` : null,
   );
 
 function mark() {

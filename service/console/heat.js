@@ -58,7 +58,7 @@ function draw() {
     h("tbody", {}, ...explained.map((candidate) => line(candidate, said, most))),
   );
   const scroll = h("div.scroll", { tabindex: "0", role: "group", "aria-label": "Heat map" }, table);
-  const matched = explained.some((candidate) => candidate.matched);
+  const matched = explained.flatMap((candidate) => candidate.matched ?? []);
   byId("why").replaceChildren(scroll, scale(most, matched));
   scroll.scrollLeft = scroll.scrollWidth;
   mark();
@@ -69,17 +69,16 @@ function column(run, place) {
   return h(`th.${side}`, { scope: "col", title: words(run) }, place + 1);
 }
 
-/** The newest utterance matched the example, so its cell has the part of the score from it. */
+/** The cell of the newest utterance has the parts from an example and from the reply before. */
 function line({ id, text, score, contributions, matched }, said, most) {
   const cells = contributions.map((part, place) => {
-    const byExample = matched && place === contributions.length - 1;
+    const isMatched = matched && place === contributions.length - 1;
     const from = `${decimals(part)} from “${words(said[place])}”`;
-    const example = matched?.example ? `the example “${matched.example}”` : "a learned example";
     const cell = h(
-      byExample ? "td.cell.by-example" : "td.cell",
-      { title: byExample ? `${from}, with ${example}` : from },
+      isMatched ? "td.cell.by-example" : "td.cell",
+      { title: isMatched ? `${from}, with ${sourcesOf(matched)}` : from },
       decimals(part, 2),
-      byExample ? h("span.hidden-visually", {}, " with an example") : null,
+      isMatched ? h("span.hidden-visually", {}, ` with ${kindOf(matched)}`) : null,
     );
     heat(cell, part, most);
     return cell;
@@ -90,11 +89,21 @@ function line({ id, text, score, contributions, matched }, said, most) {
   return row;
 }
 
+function sourcesOf({ example, learned, after }) {
+  const found = example ? `the example “${example}”` : learned ? "a learned example" : null;
+  return [found, after && `the reply ${after}, which it follows`].filter(Boolean).join(" and ");
+}
+
+function kindOf({ example, learned }) {
+  return example || learned ? "an example" : "the reply that it follows";
+}
+
 function scale(most, matched) {
   const side = h("span.side.user", {}, "user");
   const other = h("span.side.bot", {}, session.responder);
   const ramp = [decimals(-most, 2), h("span.ramp"), decimals(most, 2)];
-  const key = matched ? h("span.key", {}, "with an example") : null;
+  const kinds = [...new Set(matched.map(kindOf))].sort();
+  const key = kinds.length ? h("span.key", {}, `with ${kinds.join(" or ")}`) : null;
   return h("p.scale.soft", {}, ...ramp, side, other, key);
 }
 

@@ -9,7 +9,7 @@ import { ApiError, call, path, unique } from "./api.js";
 /**
  * @typedef {{speaker: string, text: string, turn: number}} Turn
  * @typedef {{id: string, text: string, score: number, metadata?: object, group?: string,
- *   matched?: {example: string}, contributions?: number[]}} Candidate
+ *   matched?: {example?: string, learned?: boolean, after?: string}, contributions?: number[]}} Candidate
  * @typedef {{pool: string, aggregation: string, lastRows: number, topK: number,
  *   where: object | null, repeat: boolean | "last" | "near", wordings: "best" | "all",
  *   diversity: number, least: number}} Settings

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from turnwise.models.texts import fold_text
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.settings import Limits, describe_excess
-from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate, derive_id
+from turnwise.service.wire.pools import AFTER, MOST_EXAMPLES, UploadedCandidate, derive_id
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _OBJECT = 72
@@ -151,6 +151,15 @@ class Candidate:
             return {}
         metadata: dict[str, Any] = json.loads(self.metadata_json)
         return metadata
+
+    @property
+    def follows(self) -> list[str]:
+        """The replies that it follows, by their ids or groups, as its metadata say."""
+        if b'"after":' not in self.metadata_json:  # most candidates: their JSON is not parsed
+            return []
+        named = self.metadata.get(AFTER)
+        replies = named if isinstance(named, list) else [named]
+        return [reply for reply in replies if isinstance(reply, str)]
 
     @property
     def bytes(self) -> int:

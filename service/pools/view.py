@@ -116,6 +116,24 @@ class PoolView(Protocol):
     async def groups_of(self, texts: Collection[str]) -> frozenset[str]:
         """Return the groups of the candidates with these texts, as `fold_text` gives them."""
 
+    async def search_followers(
+        self,
+        reply: str | None,
+        text: str,
+        query: Float32,
+        top_k: int,
+        where: Filter | None = None,
+    ) -> list[Hit]:
+        """Return the top candidates that follow a reply, as `search` does; none if none does.
+
+        Args:
+            reply: The id of the reply; None if it is only known by its text.
+            text: Its text. A candidate store does not find a reply by it.
+            query: (d,).
+            top_k: Number of candidates, at least 1.
+            where: Leaves out the candidates that it does not match.
+        """
+
     async def fetch(self, ids: Sequence[str], *, newest: bool = False) -> list[Candidate | None]:
         """Return k candidates by their ids; None for those that the pool lacks.
 

@@ -12,6 +12,7 @@ A turn runs all of them (`select`). A ranking adds the reachability of goals bef
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from turnwise.service.pools import Hit, PoolView, warn_about_filter
 from turnwise.service.pools.slots import fill_slots, find_slots
 from turnwise.service.selection.answers import choose_wordings
 from turnwise.service.selection.confidence import Confidence, Estimate
+from turnwise.service.selection.followers import find_followers
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.request import Options, SelectionRequest
 from turnwise.service.selection.reranking import Reranking, ShortList
@@ -49,7 +51,7 @@ class Retrieved(NamedTuple):
     Attributes:
         hits: The candidates that were found and may be offered, best first.
         confidence: The confidence in the first candidate, if it has one.
-        replies: (k,) the scores of the hits without their examples.
+        replies: (k,) the scores of the hits without their examples and bonuses.
         estimate: The confidence of the first stage, if it has one.
         warnings: Warnings about the filter, the slots or the script.
         combined: (k,) the combined scores, where the model's own re-ranker read the first hits.
@@ -167,6 +169,7 @@ class Pipeline:
         with request.timings.stage("encode"):
             search = await self._prepare_search(request)
         with request.timings.stage("retrieve"):
+            search = replace(search, followers=await find_followers(request, search.query))
             hits = await find_hits(
                 request, search, count=count, answers=answers, confident=confident
             )
@@ -224,8 +227,8 @@ class Pipeline:
     async def score(self, request: SelectionRequest, found: Retrieved) -> NextUtteranceScores:
         """Return the scores of k hits: those of the search, of MaxSim, or of a re-ranker.
 
-        Examples help MaxSim and a re-ranker only to find the hits. In a score of the search, the
-        part that comes from an example is a contribution of the newest utterance.
+        Examples and the reply before help MaxSim and a re-ranker only to find the hits. In a score
+        of the search, the parts that come from them are a contribution of the newest utterance.
 
         Args:
             request: The request of the search; its context has its pairs if `options.scores_pairs`.
@@ -247,8 +250,8 @@ class Pipeline:
             return NextUtteranceScores(scores)
         with request.timings.stage("rerank", metric="rerank"):
             vectors = await request.view.vectors([hit.candidate.id for hit in hits])
-            by_examples = scores - found.replies
-            return await asyncio.to_thread(_score_pairs, request, scores, by_examples, vectors)
+            others = scores - found.replies
+            return await asyncio.to_thread(_score_pairs, request, scores, others, vectors)
 
     async def order(
         self,
@@ -335,13 +338,14 @@ def as_selected(
 
 
 def as_matched(hit: Hit) -> Matched | None:
-    """Return the example that found a hit as a value of the wire."""
-    if hit.match is None:
+    """Return the example that found a hit, and the reply that it follows, as a wire value."""
+    if hit.match is None and hit.follows is None:
         return None
-    if hit.match.text in hit.candidate.examples:
-        return Matched.model_construct(example=hit.match.text)
-    readable = hit.match.text if reads_learned.get() else None
-    return Matched.model_construct(example=readable, learned=True)
+    example = hit.match.text if hit.match else None
+    is_learned = example is not None and example not in hit.candidate.examples
+    if is_learned and not reads_learned.get():
+        example = None
+    return Matched.model_construct(example=example, learned=is_learned, after=hit.follows)
 
 
 def _list_hits(request: SelectionRequest, hits: Sequence[Hit]) -> ShortList:
@@ -352,14 +356,14 @@ def _list_hits(request: SelectionRequest, hits: Sequence[Hit]) -> ShortList:
 
 
 def _score_pairs(
-    request: SelectionRequest, scores: Float32, by_examples: Float32, vectors: Float32
+    request: SelectionRequest, scores: Float32, others: Float32, vectors: Float32
 ) -> NextUtteranceScores:
     """Return scores by MaxSim or the search, and contributions if the request wants them.
 
     Args:
         request: The request, whose context has its pairs.
         scores: (k,) the scores of k hits by the search.
-        by_examples: (k,) their parts that come from examples.
+        others: (k,) their parts that come from examples and from the reply before.
         vectors: (k, d) [AFTER] of the hits.
     """
     first, second = request.context.pairs
@@ -371,7 +375,7 @@ def _score_pairs(
         return NextUtteranceScores(scores)
     contributions = aggregation.contributions(first, second, vectors).T
     if not is_max_sim:
-        contributions[:, -1] += by_examples
+        contributions[:, -1] += others
     return NextUtteranceScores(scores, contributions)
 
 

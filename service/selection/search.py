@@ -12,6 +12,7 @@ import numpy as np
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.fusion import NO_EXAMPLE, Fusion
 from turnwise.service.pools import Filter, Hit, PoolView
+from turnwise.service.selection.followers import NO_FOLLOWERS, Followers
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +23,28 @@ class ReplySearch:
         view: The pool.
         query: (d,) the running query, or the query of the pairwise model.
         where: The filter; None matches all candidates.
+        followers: The candidates that follow the last reply.
     """
 
     view: PoolView
     query: Float32
     where: Filter | None
+    followers: Followers = NO_FOLLOWERS
 
     async def search(self, top_k: int) -> list[Hit]:
         """Return the candidates with the best scores, best first; all if there are fewer."""
-        return await self.view.search(self.query, top_k, self.where)
+        hits = await self.view.search(self.query, top_k, self.where)
+        if not self.followers.hits:
+            return hits
+        raised = [
+            hit._replace(score=hit.score + self.followers.bonus_of(hit))
+            for hit in self.followers.join(hits)
+        ]
+        return sorted(raised, key=lambda hit: (-hit.score, hit.candidate.id))[:top_k]
 
     def reply_score(self, hit: Hit) -> float:
-        """Return the score of a hit."""
-        return hit.score
+        """Return the score of a hit, without a bonus."""
+        return hit.score - self.followers.bonus_of(hit)
 
     def example_score(self, hit: Hit) -> float | None:  # noqa: ARG002
         """Return None: examples take no part."""
@@ -53,6 +63,7 @@ class FusedSearch:
         where: The filter; None matches all candidates.
         fusion: How reply scores and example scores meet.
         utterance_count: Number of utterances of the context.
+        followers: The candidates that follow the last reply. All of them are considered.
         examples: The example scores of the candidates that were found, by id; `NO_EXAMPLE` for
             candidates without examples.
         replies: Their reply scores, by id.
@@ -64,6 +75,7 @@ class FusedSearch:
     where: Filter | None
     fusion: Fusion
     utterance_count: int = 1
+    followers: Followers = NO_FOLLOWERS
     examples: dict[str, float] = field(default_factory=dict)
     replies: dict[str, float] = field(default_factory=dict)
 
@@ -81,8 +93,9 @@ class FusedSearch:
         while True:
             by_reply = await self.view.search(self.query, depth, self.where)
             by_example = await self.view.search_examples(self.said, depth, self.where)
-            hits = await self._complete(by_reply, by_example)
-            replies = np.array([self.reply_score(hit) for hit in hits])
+            hits = await self._complete(self.followers.join(by_reply), by_example)
+            bonuses = np.array([self.followers.bonus_of(hit) for hit in hits])
+            replies = np.array([self.reply_score(hit) for hit in hits]) + bonuses
             examples = np.array([self.example_score(hit) for hit in hits])
             fused = self.fusion.scores(replies, examples, *scale)
             order = np.argsort(-fused, kind="stable")[:top_k]
@@ -97,16 +110,15 @@ class FusedSearch:
             depth *= 2
         matched = self.fusion.has_matched(replies, examples, *scale)
         return [
-            Hit(
-                hits[index].candidate,
-                float(fused[index]),
-                hits[index].match if matched[index] else None,
+            hits[index]._replace(
+                score=float(fused[index]),
+                match=hits[index].match if matched[index] else None,
             )
             for index in order.tolist()
         ]
 
     def reply_score(self, hit: Hit) -> float:
-        """Return the score of a hit without its examples."""
+        """Return the score of a hit without its examples and without a bonus."""
         return self.replies[hit.candidate.id]
 
     def example_score(self, hit: Hit) -> float:
@@ -117,6 +129,7 @@ class FusedSearch:
         """Return each candidate once, with its best example, and note both of its scores."""
         self.replies.update((hit.candidate.id, hit.score) for hit in by_reply)
         matches = {hit.candidate.id: hit.match for hit in by_example}
+        follows = {hit.candidate.id: hit.follows for hit in by_reply}
         candidates = {hit.candidate.id: hit.candidate for hit in (*by_reply, *by_example)}
         unscored = [each for each in candidates if each not in self.replies]
         if unscored:
@@ -130,6 +143,6 @@ class FusedSearch:
         for each, match in matches.items():
             self.examples[each] = match.score if match else NO_EXAMPLE
         return [
-            Hit(candidate, self.replies[each], matches[each])
+            Hit(candidate, self.replies[each], matches[each], follows.get(each))
             for each, candidate in candidates.items()
         ]

@@ -57,7 +57,9 @@ class TurnRecords:
         if selection.cascade:
             self._metrics.cascades.labels(namespace, pool, selection.cascade).inc()
         if selection.candidates:
-            kind: MatchKind = "example" if selection.candidates[0].matched else "text"
+            matched = selection.candidates[0].matched
+            has_example = matched is not None and (matched.example or matched.learned)
+            kind: MatchKind = "example" if has_example else "text"
             self._metrics.matched.labels(namespace, pool, kind).inc()
 
 

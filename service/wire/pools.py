@@ -59,6 +59,8 @@ def _list_values(value: object) -> Iterable[object]:
     return value if isinstance(value, list) else ()
 
 
+AFTER = "after"
+"""The field of the metadata that names the replies that a candidate follows."""
 Metadata = Annotated[dict[str, Any], AfterValidator(_check_depth)]
 
 
@@ -70,7 +72,8 @@ class UploadedCandidate(Value):
     id: CandidateId | None = None
     """By default derived from the text, so that a pool holds the same text once."""
     metadata: Metadata = Field(default_factory=dict)
-    """Returned with the candidate; it does not change the score."""
+    """Returned with the candidate. One field changes the score: `after` names the replies that the
+    candidate follows, by their ids or groups; it may be one of them or a list."""
     examples: list[Text] = Field(default=[], max_length=MOST_EXAMPLES)
     """Utterances of another speaker after which the candidate fits. A turn that says something
     similar finds the candidate by them."""
@@ -282,13 +285,15 @@ class PoolVersion(Value):
 
 
 class Matched(Value):
-    """The example by which a search found a candidate."""
+    """The example by which a search found a candidate, and the reply that the candidate follows."""
 
     example: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The example of the candidate that is most similar to the newest utterance. Left out if it was
     learned and the caller lacks the scope `pools`."""
     learned: bool = Field(default=False, exclude_if=lambda value: not value)
     """True if feedback added the example; else left out."""
+    after: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The id or the group of the responder's last reply, if the candidate names it in `after`."""
 
 
 class Selected(Value):
@@ -304,7 +309,8 @@ class Selected(Value):
     template: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The text as the pool has it, if slots or braces changed it."""
     matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The example that found it, where that says more for the candidate than its text."""
+    """The example that found it, where that says more for the candidate than its text, and the
+    reply that it follows."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
     """One for each utterance of the context, oldest first; they add up to the score."""
 

@@ -175,7 +175,8 @@ class Ranked(Value):
     template: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The text of a candidate of the pool as it is there, if slots or braces changed it."""
     matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The example that found a candidate of the pool, where that says more than its text."""
+    """The example that found a candidate of the pool, where that says more than its text, and the
+    reply that it follows."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
     """One for each utterance of the context, oldest first; they add up to `fit`."""
 

@@ -18,6 +18,7 @@ type WithReranker<Request> = Omit<Request, "rerank"> & { rerank?: Reranker };
 export type Candidate = {
   id?: string;
   text: string;
+  /** Returned with it. `after` names the replies that it follows, by their ids or groups. */
   metadata?: Record<string, unknown>;
   /** Utterances of another speaker after which it fits; 32 at most. */
   examples?: readonly string[];

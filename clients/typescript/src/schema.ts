@@ -628,9 +628,14 @@ export interface components {
         };
         /**
          * Matched
-         * @description The example by which a search found a candidate.
+         * @description The example by which a search found a candidate, and the reply that the candidate follows.
          */
         Matched: {
+            /**
+             * After
+             * @description The id or the group of the responder's last reply, if the candidate names it in `after`.
+             */
+            after?: string | null;
             /**
              * Example
              * @description The example of the candidate that is most similar to the newest utterance. Left out if it was
@@ -1206,7 +1211,10 @@ export interface components {
              * @description Its place among the candidates of the request, or of the pool's short list, from 0.
              */
             index: number;
-            /** @description The example that found a candidate of the pool, where that says more than its text. */
+            /**
+             * @description The example that found a candidate of the pool, where that says more than its text, and the
+             *     reply that it follows.
+             */
             matched?: components["schemas"]["Matched"] | null;
             /**
              * Metadata
@@ -1432,7 +1440,10 @@ export interface components {
             group?: string | null;
             /** Id */
             id: string;
-            /** @description The example that found it, where that says more for the candidate than its text. */
+            /**
+             * @description The example that found it, where that says more for the candidate than its text, and the
+             *     reply that it follows.
+             */
             matched?: components["schemas"]["Matched"] | null;
             /** Metadata */
             metadata: {

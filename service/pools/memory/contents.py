@@ -6,6 +6,7 @@ is merged into a new base before the copy costs much.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Spread
+from turnwise.models.texts import fold_text
 from turnwise.service.errors import CandidateNotFound
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Filter
@@ -145,6 +147,45 @@ class Contents:
             if segment is self.overlay or self._is_alive(index)
         ]
         return frozenset(each.group for each in wordings if each.group is not None)
+
+    def find_followers(self, reply: str | None, text: str) -> tuple[list[str], list[Candidate]]:
+        """Return the names of a reply, its id and its group, and the candidates that follow it.
+
+        Args:
+            reply: The id of the reply; None to find it by its text.
+            text: Its text, as `fold_text` gives it.
+        """
+        names = self._name_reply(reply, text)
+        followers = {
+            candidate.id: candidate
+            for segment in (self.base, self.overlay)
+            for name in names
+            for candidate in segment.followers.get(name, ())
+        }
+        return names, [each for each in followers.values() if self.get(each.id) is each]
+
+    def _name_reply(self, reply: str | None, text: str) -> list[str]:
+        if not (self.base.followers or self.overlay.followers):
+            return []
+        if reply is None:
+            return [*self._followed_texts.get(text, ()), *sorted(self.groups_of([text]))]
+        candidate = self.get(reply)
+        group = candidate.group if candidate else None
+        return [reply, group] if group else [reply]
+
+    @cached_property
+    def _followed_texts(self) -> dict[str, list[str]]:
+        """The ids of the candidates that others follow, by their folded texts."""
+        ids = defaultdict[str, list[str]](list)
+        for name in self.base.followers | self.overlay.followers:
+            if candidate := self.get(name):
+                ids[fold_text(candidate.text)].append(name)
+        return dict(ids)
+
+    @property
+    def knows_followers(self) -> bool:
+        """Whether `find_followers` takes microseconds; its first call takes up to a second."""
+        return self.base.knows_followers and self.overlay.knows_followers
 
     @property
     def has_wordings(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Spread
+from turnwise.models.texts import fold_text
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import FieldPath, Filter
@@ -86,6 +87,27 @@ class LocalView:
         """Return the groups; the first call folds all wordings, in the thread of searches."""
         is_quick = self.contents.has_wordings or len(self.contents) <= INLINE
         return await self._run(partial(self.contents.groups_of, texts), quick=is_quick)
+
+    async def search_followers(
+        self,
+        reply: str | None,
+        text: str,
+        query: Float32,
+        top_k: int,
+        where: Filter | None = None,
+    ) -> list[Hit]:
+        """Score all followers; the first call collects them, in the thread of searches."""
+        is_known = self.contents.knows_followers and (reply or self.contents.has_wordings)
+        is_quick = bool(is_known) or len(self.contents) <= INLINE
+        find = partial(self.contents.find_followers, reply, fold_text(text))
+        names, found = await self._run(find, quick=is_quick)
+        followers = [each for each in found if where is None or where.accepts(each)]
+        if not followers:
+            return []
+        vectors = self.contents.take([each.id for each in followers]).astype(np.float64)
+        scores = vectors @ query.astype(np.float64)
+        best = np.argsort(-scores, kind="stable")[:top_k].tolist()
+        return [Hit(followers[each], float(scores[each]), follows=names[0]) for each in best]
 
     async def fetch(
         self,

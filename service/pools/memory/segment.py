@@ -46,6 +46,8 @@ class Hit(NamedTuple):
     score: float
     match: Match | None = None
     """The example that led to it; None if its text did."""
+    follows: str | None = None
+    """The id or the group of the last reply, if the candidate follows it."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,20 @@ class Segment:
             if candidate.group is not None:
                 wordings[fold_text(candidate.text)].append(index)
         return dict(wordings)
+
+    @cached_property
+    def followers(self) -> dict[str, list[Candidate]]:
+        """The candidates that follow a reply, by the ids or groups that they name."""
+        followers = defaultdict[str, list[Candidate]](list)
+        for candidate in self.candidates:
+            for reply in candidate.follows:
+                followers[reply].append(candidate)
+        return dict(followers)
+
+    @property
+    def knows_followers(self) -> bool:
+        """Whether `followers` have been collected."""
+        return "followers" in vars(self)
 
     @cached_property
     def order(self) -> Indices:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from turnwise.models.texts import fold_text
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import Among, Exists, Value
+from turnwise.service.wire.pools import AFTER
 
 _LONGEST = 120
 """Bytes of a facet; a longer one is replaced by its digest."""
@@ -24,6 +25,8 @@ _TEXT: tuple[str, ...] = ()
 """The path of the text of a candidate with a group. No value of metadata has an empty path."""
 HAVING_GROUP = Exists(_TEXT)
 """The condition that a candidate has a group."""
+IS_FOLLOWER = Exists((AFTER,))
+"""The condition that a candidate follows a reply."""
 
 
 class Facets(NamedTuple):

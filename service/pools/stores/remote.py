@@ -43,7 +43,7 @@ from turnwise.service.pools.redis.values import (
 )
 from turnwise.service.pools.resources import PoolResources
 from turnwise.service.pools.stores import CandidateStore, Stored
-from turnwise.service.pools.stores.facets import HAVING_GROUP
+from turnwise.service.pools.stores.facets import HAVING_GROUP, IS_FOLLOWER
 from turnwise.service.pools.stores.new_collection import drop_unused, fill_collection
 from turnwise.service.pools.stores.recall import RECALL, choose_width, find_least_scores
 from turnwise.service.pools.stores.remote_view import WIDTH, RemoteView
@@ -404,14 +404,16 @@ class RemotePool(Pool):
         is_known = examples is not None and examples.sample.collection == name
         if not is_known and name not in await self.store.collections():
             return None
-        count, with_group = await asyncio.gather(
-            self.store.count(name), self.store.count(known.collection.name, HAVING_GROUP)
+        count, with_group, followers = await asyncio.gather(
+            self.store.count(name),
+            self.store.count(known.collection.name, HAVING_GROUP),
+            self.store.count(known.collection.name, IS_FOLLOWER),
         )
         if examples and examples.sample.represents(name, count):
             sample = examples.sample
         else:
             sample = await draw_sample(self.store, name, count, self.encoder.dimension)
-        return SampledExamples(sample, count, with_group > 0)
+        return SampledExamples(sample, count, with_group > 0, followers > 0)
 
     def _check_examples(self, candidates: Iterable[Candidate]) -> None:
         """Raise Conflict if the collection of the pool is too old for what candidates have."""

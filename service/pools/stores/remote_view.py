@@ -22,7 +22,7 @@ from turnwise.service.pools.stores.sample import Sample, SampledExamples
 from turnwise.service.pools.stores.store import SCANNED, CandidateStore, Stored
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.wire.fields import EncoderName
-from turnwise.service.wire.pools import PoolSettings
+from turnwise.service.wire.pools import AFTER, PoolSettings
 
 WIDTH = 256
 """Candidates that the index looks at in a search until its recall was measured."""
@@ -120,10 +120,11 @@ class RemoteView:
         self._remember(rows)
         await self._look_up(self.collection.name, [row.candidate.group or "" for row in rows])
         hits: dict[str, Hit] = {}
-        for row, score, _ in _score_rows(said, rows):
+        for hit in _score_rows(said, rows):
+            row = hit.candidate
             candidate = self.found[row.group].candidate if row.group in self.found else None
             if candidate and row.text in candidate.all_examples:
-                hits.setdefault(candidate.id, Hit(candidate, score, Match(score, row.text)))
+                hits.setdefault(candidate.id, Hit(candidate, hit.score, Match(hit.score, row.text)))
         return _best_first(hits.values())
 
     async def best_examples(self, said: Float32, ids: Sequence[str]) -> list[Match | None]:
@@ -165,6 +166,24 @@ class RemoteView:
         )
         candidates = [stored.candidate for stored in found]
         return frozenset(c.group for c in candidates if c.group and fold_text(c.text) in wanted)
+
+    async def search_followers(
+        self,
+        reply: str | None,
+        text: str,  # noqa: ARG002 - a store does not find candidates by their texts
+        query: Float32,
+        top_k: int,
+        where: Filter | None = None,
+    ) -> list[Hit]:
+        """Ask the store for the candidates whose metadata name the reply or its group."""
+        if reply is None or self.examples is None or not self.examples.has_followers:
+            return []
+        [candidate] = await self.fetch([reply])
+        group = candidate.group if candidate else None
+        names = [reply, group] if group else [reply]
+        following = Filter.checked({AFTER: {"in": names}})
+        hits = await self.search(query, top_k, following & where if where else following)
+        return [hit._replace(follows=reply) for hit in hits]
 
     async def fetch(self, ids: Sequence[str], *, newest: bool = False) -> list[Candidate | None]:
         """Return k candidates by their ids; by default as searches see them."""

@@ -41,17 +41,19 @@ class Sample(NamedTuple):
 
 
 class SampledExamples(NamedTuple):
-    """The examples and groups of a pool in a store, as a replica last counted them.
+    """The examples, groups and followers of a pool in a store, as a replica last counted them.
 
     Attributes:
         sample: Some of the examples.
         size: Number of all examples.
         has_groups: Whether any candidate has a group.
+        has_followers: Whether any candidate follows a reply.
     """
 
     sample: Sample
     size: int
     has_groups: bool
+    has_followers: bool
 
 
 async def draw_sample(store: CandidateStore, collection: str, size: int, dimension: int) -> Sample:

@@ -102,6 +102,16 @@ def test_rows_of_an_answer_are_one_candidate_with_all_their_questions(tmp_path: 
     ]
 
 
+@pytest.mark.parametrize(
+    ("cell", "after"), [("day", ["day"]), ('"[""day"", ""full""]"', ["day", "full"])]
+)
+def test_a_cell_names_one_reply_that_comes_before_or_a_list(
+    tmp_path: Path, cell: str, after: list[str]
+) -> None:
+    (time,) = read(tmp_path / "a.csv", f"text,after\nMorning or afternoon?,{cell}\n")
+    assert time["metadata"] == {"after": after}
+
+
 def test_a_candidate_keeps_as_many_questions_as_it_may_have(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     rows = [f"How is {number}?,Fine." for number in [*range(40), *range(10)]]

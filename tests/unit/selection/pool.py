@@ -122,6 +122,23 @@ class ArrayPool:
             each.group for each in self.candidates if each.group and fold_text(each.text) in texts
         )
 
+    async def search_followers(
+        self,
+        reply: str | None,
+        text: str,
+        query: Float32,
+        top_k: int,
+        where: Filter | None = None,
+    ) -> list[Hit]:
+        names = [reply] if reply else [each.id for each in self.candidates if each.text == text]
+        hits = await self.search(query, len(self.candidates), where)
+        return [
+            hit._replace(follows=name)
+            for hit in hits
+            for name in names
+            if name in hit.candidate.follows
+        ][:top_k]
+
     async def fetch(self, ids: Sequence[str], *, newest: bool = False) -> list[Candidate | None]:
         by_id = {each.id: each for each in self.candidates}
         return [by_id.get(each) for each in ids]

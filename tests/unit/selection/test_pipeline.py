@@ -18,13 +18,15 @@ from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Candidate, Filter
 from turnwise.service.selection.confidence import Confidence
 from turnwise.service.selection.context import EncodedContext
+from turnwise.service.selection.followers import FOLLOWER_BONUS
 from turnwise.service.selection.pipeline import Pipeline, Selection
 from turnwise.service.selection.repeats import NO_REPEATS, Repeats
 from turnwise.service.selection.request import Options, SelectionRequest
 from turnwise.service.selection.reranking import Reranking, ShortList
 from turnwise.service.selection.retrieval import NEAR
+from turnwise.service.sessions.turns import Turn
 from turnwise.service.wire.fields import RerankerName
-from turnwise.service.wire.pools import PoolSettings
+from turnwise.service.wire.pools import Matched, PoolSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -340,6 +342,63 @@ async def test_the_part_of_an_example_is_a_contribution_of_the_newest_utterance(
     for each in (first, *others):
         assert each.contributions is not None
         assert sum(each.contributions) == pytest.approx(each.score, abs=1e-4)
+
+
+def follow(pool: ArrayPool, index: int, reply: str) -> str:
+    """Let a candidate follow a reply; return the candidate's id."""
+    pool.candidates = [
+        Candidate.of(each.text, each.id, {"after": [reply]} if number == index else None)
+        for number, each in enumerate(pool.candidates)
+    ]
+    return f"c{index}"
+
+
+def said_last(text: str, candidate: str | None) -> Repeats:
+    return replace(NO_REPEATS, replies=(Turn("bot", text, 0.0, candidate),))
+
+
+@pytest.mark.parametrize("candidate", ["c7", None])
+async def test_what_follows_the_last_reply_gains_a_share_of_the_deviation(
+    candidate: str | None,
+) -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    follower = follow(pool, int(np.argsort(score_naively(context, pool.after))[-9]), "c7")
+    options = replace(MEAN, explain=True)
+    repeats = said_last(TEXTS[7], candidate)
+    plain = (await select(pool, context, options, top_k=40)).candidates
+    raised = (await select(pool, context, options, top_k=40, repeats=repeats)).candidates
+    before = {each.id: each for each in plain}
+    deviation = np.std(score_naively(context, pool.after))
+    for each in raised:
+        bonus = FOLLOWER_BONUS * deviation if each.id == follower else 0.0
+        assert each.score == pytest.approx(before[each.id].score + bonus, rel=2e-2)
+        assert each.contributions is not None
+        assert sum(each.contributions) == pytest.approx(each.score, abs=1e-4)
+        assert each.matched == (Matched(after="c7") if each.id == follower else None)
+
+
+async def test_nothing_changes_after_a_reply_that_nothing_follows() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    plain = await select(pool, context)
+    follow(pool, 5, "c7")
+    after = await select(pool, context, repeats=said_last(TEXTS[8], "c8"))
+    assert [each.score for each in after.candidates] == [each.score for each in plain.candidates]
+
+
+async def test_a_follower_that_must_not_be_offered_is_not_offered() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    follower = follow(pool, 5, "c7")
+    last = said_last(TEXTS[7], "c7")
+    for options, repeats in (
+        (replace(MEAN, exclude=frozenset([follower])), last),
+        (replace(MEAN, where=Filter.of({"topic": "pay"})), last),
+        (MEAN, replace(last, ids=frozenset([follower]))),
+    ):
+        found = await select(pool, context, options, repeats=repeats, top_k=40)
+        assert follower not in {each.id for each in found.candidates}
 
 
 async def test_an_answer_without_examples_has_its_own_confidence_in_a_pool_with_examples() -> None:

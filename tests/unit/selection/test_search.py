@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 
 from tests.unit.selection.pool import ArrayPool, random_units
 from turnwise.models.fusion import NO_EXAMPLE, Fusion
-from turnwise.service.pools import Filter
-from turnwise.service.selection.search import FusedSearch
+from turnwise.service.pools import Filter, Hit
+from turnwise.service.selection.followers import Followers
+from turnwise.service.selection.search import FusedSearch, ReplySearch
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +67,45 @@ async def test_candidates_without_examples_keep_their_scores() -> None:
         else:
             assert hit.score == plain[hit.candidate.id]
             assert hit.match is None
+
+
+@given(
+    size=st.integers(2, 60),
+    covered=st.integers(0, 5),
+    following=st.sets(st.integers(0, 59), max_size=4),
+    bonus=st.floats(0, 3),
+    top_k=st.integers(1, 12),
+    seed=st.integers(0, 10_000),
+)
+async def test_followers_are_found_with_their_bonus_among_all_candidates(
+    *, size: int, covered: int, following: set[int], bonus: float, top_k: int, seed: int
+) -> None:
+    pool = make_pool(size, min(covered, size), seed)
+    query = 2 * random_units(1, seed + 1)[0]
+    said = random_units(1, seed + 2)[0]
+    replies = pool.after.astype(np.float64) @ query.astype(np.float64)
+    of_replies = await pool.spread(query)
+    followers = Followers(
+        [
+            Hit(pool.candidates[index], float(replies[index]), follows="c0")
+            for index in following
+            if index < size
+        ],
+        bonus,
+    )
+    for hit in followers.hits:
+        replies[int(hit.candidate.id.removeprefix("c"))] += bonus
+    search: ReplySearch | FusedSearch = ReplySearch(pool, query, None, followers)
+    if pool.has_examples:
+        search = FusedSearch(pool, query, said, None, FUSION, followers=followers)
+        matches = await pool.best_examples(said, [each.id for each in pool.candidates])
+        examples = np.array([match.score if match else NO_EXAMPLE for match in matches])
+        of_examples = await pool.example_spread(said)
+        replies = FUSION.scores(replies, examples, of_replies, of_examples)
+    hits = await search.search(top_k)
+    assert [hit.score for hit in hits] == pytest.approx(np.sort(replies)[::-1][:top_k], abs=1e-6)
+    follow = {hit.candidate.id for hit in followers.hits}
+    assert all((hit.follows == "c0") == (hit.candidate.id in follow) for hit in hits)
 
 
 async def test_the_filter_holds_for_both_searches() -> None:

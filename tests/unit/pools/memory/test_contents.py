@@ -391,3 +391,28 @@ def test_the_groups_of_texts_are_those_of_candidates_that_are_still_there() -> N
     after = before.after([Edit(changed, VECTORS[:1], ["b"])], FlatIndex)
     assert after.groups_of({"nine to five", "no such text"}) == {"open"}
     assert after.groups_of({"bye"}) == {"bye"}
+
+
+def find_followers(contents: Contents, reply: str | None, text: str = "") -> list[str]:
+    return sorted(each.id for each in contents.find_followers(reply, text)[1])
+
+
+def test_followers_name_the_id_or_the_group_of_a_reply() -> None:
+    made = [
+        Candidate.of("Which day?", "day", group="ask-day"),
+        Candidate.of("What day is best?", "day-2", group="ask-day"),
+        Candidate.of("Morning or afternoon?", "time", {"after": ["ask-day", "full", 3]}),
+        Candidate.of("We are full then.", "full", {"after": "day"}),
+        Candidate.of("Goodbye.", "bye", {"later": {"after": "day"}}),
+    ]
+    before = Contents.empty(D).after([Edit(made, VECTORS[:5])], FlatIndex).merge(FlatIndex)
+    assert find_followers(before, "day") == ["full", "time"]
+    assert find_followers(before, "day-2") == ["time"]
+    assert find_followers(before, None, "what day is best") == ["time"]
+    assert find_followers(before, None, "we are full then") == ["time"]
+    assert find_followers(before, None, "no such text") == []
+    assert find_followers(before, "bye") == []
+    changed = [Candidate.of("Morning or afternoon?", "time", {"after": "bye"})]
+    after = before.after([Edit(changed, VECTORS[:1], ["full"])], FlatIndex)
+    assert find_followers(after, "day") == []
+    assert find_followers(after, None, "goodbye") == ["time"]

@@ -161,6 +161,24 @@ async def test_a_text_leads_to_its_group(filled: Fill) -> None:
     assert await view.groups_of(set()) == frozenset()
 
 
+@every_store
+async def test_followers_are_found_by_the_id_and_the_group_of_a_reply(filled: Fill) -> None:
+    follower = Candidate.of(
+        "Are you coming?", "come", {"after": ["hours", "pay"], "topic": "visit"}
+    )
+    replica = await filled(*CANDIDATES, follower)
+    view = await find_examples(replica, 3)
+    query = (await encoder_of(replica).candidates(["Hello!"]))[0]
+    for reply in ("hours-1", "pay"):
+        [hit] = await view.search_followers(reply, "", query, 10)
+        assert (hit.candidate, hit.follows) == (follower, reply)
+        vector = (await view.vectors(["come"]))[0].astype(np.float64)
+        assert hit.score == pytest.approx(vector @ query, abs=1e-5)
+    assert await view.search_followers("hello", "", query, 10) == []
+    money = Filter.checked({"topic": "money"})
+    assert await view.search_followers("pay", "", query, 10, money) == []
+
+
 @any_store
 async def test_many_examples_of_one_candidate_do_not_hide_the_others(filled: Fill) -> None:
     many = Candidate.of("Yes.", "yes", examples=[f"Is it {n}?" for n in range(32)])

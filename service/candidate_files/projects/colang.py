@@ -25,11 +25,13 @@ class _Scripts:
     Attributes:
         texts: The texts of each message, by who says it: `user` or `bot`.
         answers: The bot messages that follow a user message at once.
+        after: The bot messages that each bot message follows, with a user message between them.
         others: The other steps of flows.
     """
 
     texts: dict[str, dict[str, list[str]]] = field(default_factory=lambda: {"user": {}, "bot": {}})
     answers: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    after: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     others: list[str] = field(default_factory=list)
 
     def read(self, content: str) -> None:
@@ -38,6 +40,7 @@ class _Scripts:
         speaker = ""
         message = ""
         said = ""
+        reply = ""
         for line in map(str.strip, content.splitlines()):
             if not line or line.startswith("#"):
                 continue
@@ -46,6 +49,7 @@ class _Scripts:
                 speaker = "" if in_flow else defined[1]
                 message = "" if in_flow else defined[2]
                 said = ""
+                reply = ""
             elif text := _QUOTED.fullmatch(line):
                 self._add_text(speaker, message, text[2])
             elif in_flow and (step := _STEP.fullmatch(line)):
@@ -53,9 +57,13 @@ class _Scripts:
                 message = self._name(speaker, step[2])
                 if speaker == "bot" and said:
                     self.answers[said][message] = None
+                    if reply:
+                        self.after[message][reply] = None
                 said = message if speaker == "user" else ""
+                reply = message if speaker == "bot" else reply
             elif in_flow:
                 said = ""
+                reply = ""
                 self.others.append(line)
 
     def _name(self, speaker: str, message: str) -> str:
@@ -92,5 +100,5 @@ def convert(files: ProjectFiles, converted: Converted) -> None:
                 bot if number == 1 else f"{bot} {number}",
                 examples=examples[bot] if number == 1 else (),
                 group=bot if len(wordings) > 1 else None,
-                metadata={"message": bot},
+                metadata={"message": bot, "after": list(scripts.after[bot])},
             )

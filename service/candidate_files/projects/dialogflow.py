@@ -23,9 +23,10 @@ def convert(files: ProjectFiles, converted: Converted) -> None:
     """Add the responses of all intents. Those of one language are wordings of one answer."""
     agent = next(name for name in files.names if PurePosixPath(name).name == "agent.json")
     usual = str(files.json(agent).get("language", "en"))
-    for name in filter(_is_in_intents, files.names):
-        if _PHRASES in name:
-            continue
+    names = [name for name in filter(_is_in_intents, files.names) if _PHRASES not in name]
+    intents = map(files.json, names)
+    labels = {each["id"]: str(each["name"]) for each in intents if "id" in each}
+    for name in names:
         intent = files.json(name)
         label = str(intent["name"])
         texts = list(_read_texts(intent, label, usual, converted))
@@ -36,7 +37,7 @@ def convert(files: ProjectFiles, converted: Converted) -> None:
         else:
             languages = dict.fromkeys(language for language, _ in texts)
             phrases = {each: _read_phrases(files, name, intent, each) for each in languages}
-            _add_intent(converted, intent, texts, phrases)
+            _add_intent(converted, intent, texts, phrases, labels.get(intent.get("parentId")))
 
 
 def _add_intent(
@@ -44,8 +45,12 @@ def _add_intent(
     intent: dict[str, Any],
     texts: list[tuple[str, str]],
     phrases: dict[str, list[str]],
+    parent: str | None,
 ) -> None:
-    """Add the texts of an intent. The first of each language has the phrases of the language."""
+    """Add the texts of an intent. The first of each language has the phrases of the language.
+
+    A follow-up intent follows the texts of its parent, by their first id or their group.
+    """
     label = str(intent["name"])
     for number, (language, text) in enumerate(texts, start=1):
         converted.add(
@@ -53,7 +58,12 @@ def _add_intent(
             label if number == 1 else f"{label}-{number}",
             examples=phrases.pop(language, ()),
             group=f"{label} {language}" if len(texts) > 1 else None,
-            metadata={"intent": label, "language": language, "contexts": intent.get("contexts")},
+            metadata={
+                "intent": label,
+                "language": language,
+                "contexts": intent.get("contexts"),
+                "after": [parent, f"{parent} {language}"] if parent else [],
+            },
         )
 
 

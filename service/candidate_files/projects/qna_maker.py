@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import defaultdict
 from typing import Any
 
 from turnwise.service.candidate_files.projects.converted import Converted, fold_keys
@@ -26,9 +27,14 @@ def convert(files: ProjectFiles, converted: Converted) -> None:
     (name,) = files.names
     is_table = name.lower().endswith(".tsv")
     pairs = _read_table(files.text(name)) if is_table else _find_list(files.json(name))
+    after = defaultdict[str, list[str]](list)
     for pair in map(fold_keys, pairs):
-        context = fold_keys(pair.get("context") or pair.get("dialog") or {})
-        if context.get("iscontextonly"):
+        for prompt in _list_prompts(_context_of(pair)):
+            after[str(prompt.get("qnaid"))].append(str(pair.get("id")))
+    for pair in map(fold_keys, pairs):
+        context = _context_of(pair)
+        replies = after[str(pair.get("id"))] if pair.get("id") else []
+        if context.get("iscontextonly") and not replies:
             converted.left_out["answers that need what was said before"].append(str(pair["answer"]))
         converted.add(
             pair.get("answer"),
@@ -36,7 +42,8 @@ def convert(files: ProjectFiles, converted: Converted) -> None:
             examples=filter(None, pair.get("questions") or ()),
             metadata={
                 "source": pair.get("source"),
-                "prompts": _list_prompts(context),
+                "prompts": [str(each.get("displaytext", "")) for each in _list_prompts(context)],
+                "after": replies,
                 **_read_metadata(pair.get("metadata")),
             },
         )
@@ -86,6 +93,10 @@ def _read_metadata(metadata: object) -> dict[str, Any]:
     return {str(pair.get("name")): pair.get("value") for pair in pairs}
 
 
-def _list_prompts(context: dict[str, Any]) -> list[str]:
-    """Return the texts of the buttons that follow an answer."""
-    return [str(fold_keys(each).get("displaytext", "")) for each in context.get("prompts") or ()]
+def _context_of(pair: dict[str, Any]) -> dict[str, Any]:
+    return fold_keys(pair.get("context") or pair.get("dialog") or {})
+
+
+def _list_prompts(context: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the buttons that follow an answer; each has a text, and the answer to it."""
+    return list(map(fold_keys, context.get("prompts") or ()))

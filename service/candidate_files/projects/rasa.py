@@ -1,4 +1,7 @@
-"""Rasa: the responses of the domain, with the examples of the intents that lead to them."""
+"""Rasa: the responses of the domain, with the examples of the intents that lead to them.
+
+Rules, stories and forms say which response follows which one.
+"""
 
 import re
 from collections import defaultdict
@@ -10,7 +13,7 @@ from typing import Any
 from turnwise.service.candidate_files.projects.converted import Converted
 from turnwise.service.candidate_files.projects.files import ProjectFiles
 
-_SECTION = re.compile(r"^(responses|templates|nlu|rules|stories):", re.MULTILINE)
+_SECTION = re.compile(r"^(responses|templates|nlu|rules|stories|forms):", re.MULTILINE)
 _ENTITY = re.compile(r"\[([^\]]+)\](?:\([^)]*\)|\{[^}]*\})")
 """An annotated entity of an example, such as `[Bonn](city)`."""
 _METADATA = ("channel", "condition", "buttons", "quick_replies", "image", "attachment")
@@ -30,11 +33,15 @@ class _Project:
         responses: The wordings of each response.
         examples: The examples of each intent.
         replies: The responses that follow each intent at the start of rules and stories.
+        after: The responses that each response follows, with a message of the user between them.
+        forms: The slots of each form, in order.
     """
 
     responses: dict[str, object] = field(default_factory=dict)
     examples: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     replies: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    after: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    forms: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, files: ProjectFiles) -> "_Project":
@@ -59,6 +66,10 @@ class _Project:
         for story in [*_items(document.get("rules")), *_items(document.get("stories"))]:
             for intent, response in _find_reply(story):
                 self.replies[intent][response] = None
+            for reply, follower in _find_followers(story):
+                self.after[follower][reply] = None
+        if isinstance(forms := document.get("forms"), dict):
+            self.forms |= {name: _read_slots(form) for name, form in forms.items()}
 
     def list_replies(self, intent: str) -> list[str]:
         """Return the responses to an intent.
@@ -69,6 +80,19 @@ class _Project:
         own = f"{_UTTER}{intent}"
         leads = [own] if "/" in intent else [*self.replies[intent]] or [own]
         return [response for response in leads if response in self.responses]
+
+    def list_after(self, response: str) -> list[str]:
+        """Return the responses that a response follows, in rules and stories or in a form."""
+        after = list(self.after[response])
+        for form, slots in self.forms.items():
+            questions = [self._ask(form, slot) for slot in slots]
+            after += [before for before, asked in pairwise(questions) if asked == response]
+        return list(dict.fromkeys(after))
+
+    def _ask(self, form: str, slot: str) -> str:
+        """Return the response that asks for a slot of a form: its own one if there is one."""
+        own = f"{_UTTER}ask_{form}_{slot}"
+        return own if own in self.responses else f"{_UTTER}ask_{slot}"
 
 
 def convert(files: ProjectFiles, converted: Converted) -> None:
@@ -84,13 +108,19 @@ def convert(files: ProjectFiles, converted: Converted) -> None:
             examples[response] += said
             intents[response].append(intent)
     for response, wordings in project.responses.items():
-        _add_response(converted, response, wordings, examples[response], intents[response])
+        shared = {
+            "response": response,
+            "intent": ", ".join(intents[response]),
+            "after": project.list_after(response),
+        }
+        _add_response(converted, wordings, examples[response], shared)
 
 
 def _add_response(
-    converted: Converted, name: str, wordings: object, examples: list[str], intents: list[str]
+    converted: Converted, wordings: object, examples: list[str], shared: Mapping[str, object]
 ) -> None:
     """Add the wordings of a response. The first for each channel and condition has the examples."""
+    name = str(shared["response"])
     variations = list(_items(wordings))
     group = name if len(variations) > 1 else None
     seen: list[object] = []
@@ -99,8 +129,7 @@ def _add_response(
         is_first = place not in seen
         seen.append(place)
         id = name if number == 1 else f"{name}-{number}"
-        metadata: dict[str, object] = {"response": name, "intent": ", ".join(intents)}
-        metadata |= {key: variation.get(key) for key in _METADATA}
+        metadata = {**shared, **{key: variation.get(key) for key in _METADATA}}
         if "custom" in variation:
             converted.left_out["custom payloads"].append(id)
         converted.add(
@@ -130,6 +159,27 @@ def _find_reply(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             for alternative in alternatives:
                 yield str(alternative.get("intent", "")), response
         return
+
+
+def _find_followers(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield pairs of responses: what is said last before a message of the user, and first after."""
+    said = ""
+    before = ""
+    for step in _items(story.get("steps")):
+        action = str(step.get("action", ""))
+        if step.keys() & {"intent", "user", "or"}:
+            before = said
+        elif action.startswith(_UTTER):
+            if before:
+                yield before, action
+            said = action
+            before = ""
+
+
+def _read_slots(form: object) -> list[str]:
+    """Return the slots of a form; in Rasa 2 they are the keys of an object, or of the form."""
+    slots = form.get("required_slots", form) if isinstance(form, dict) else ()
+    return list(map(str, slots)) if isinstance(slots, dict | list) else []
 
 
 def _read_examples(examples: object) -> list[str]:

@@ -155,6 +155,41 @@ def test_rasa(tmp_path: Path) -> None:
     }
 
 
+FORM = """
+responses:
+  utter_ask_day: [{text: Which day?}]
+  utter_ask_visit_time: [{text: At what time?}]
+  utter_booked: [{text: It is booked.}]
+  utter_sorry: [{text: Sorry!}]
+forms:
+  visit:
+    required_slots: [day, time]
+"""
+STORIES = """
+stories:
+  - story: the user says yes
+    steps:
+      - intent: book
+      - action: utter_ask_day
+      - intent: inform
+      - action: action_look_up
+      - action: utter_sorry
+      - action: utter_ask_visit_time
+      - or: [{intent: inform}, {intent: affirm}]
+      - action: utter_booked
+"""
+
+
+def test_rasa_stories_and_forms_say_what_follows(tmp_path: Path) -> None:
+    found = by_id(convert(tmp_path, {"domain.yml": FORM, "data/stories.yml": STORIES}))
+    assert {id: record["metadata"].get("after") for id, record in found.items()} == {
+        "utter_ask_day": None,
+        "utter_ask_visit_time": ["utter_ask_day"],
+        "utter_booked": ["utter_ask_visit_time"],
+        "utter_sorry": ["utter_ask_day"],
+    }
+
+
 def test_rasa_1(tmp_path: Path) -> None:
     domain = "templates:\n  utter_greet:\n  - text: Hello!\n"
     nlu = "## intent:greet\n- hi from [Bonn](city)\n\n## synonym:x\n- y\n"
@@ -172,6 +207,30 @@ def test_colang(tmp_path: Path) -> None:
         "user messages that no flow answers at once: I want to buy it.",
         "steps of flows that are not messages: $order = execute place_order",
     ]
+
+
+def test_colang_flows_say_what_follows(tmp_path: Path) -> None:
+    flow = """
+define bot ask day
+  "Which day?"
+define bot ask time
+  "At what time?"
+define bot confirm
+  "It is booked."
+define flow visit
+  user ask for a visit
+  bot ask day
+  user give a day
+  bot ask time
+  $free = execute look_up
+  bot confirm
+"""
+    found = by_id(convert(tmp_path, {"rails.co": flow}))
+    assert {id: record["metadata"].get("after") for id, record in found.items()} == {
+        "ask day": None,
+        "ask time": ["ask day"],
+        "confirm": None,
+    }
 
 
 @pytest.mark.parametrize("as_zip", [True, False])
@@ -195,6 +254,33 @@ def test_dialogflow(tmp_path: Path, as_zip: bool) -> None:
         "responses that are not text",
         "fallback intents (see the pool's `fallback`)",
     }
+
+
+def test_a_follow_up_intent_of_dialogflow_follows_its_parent(tmp_path: Path) -> None:
+    said = [{"messages": [{"type": 0, "speech": "On Sunday we are closed."}]}]
+    follow_up = {"name": "sunday", "parentId": "a1", "responses": said}
+    files = DIALOGFLOW | {
+        "intents/hours.json": json.dumps(INTENT | {"id": "a1"}),
+        "intents/sunday.json": json.dumps(follow_up),
+    }
+    found = by_id(convert(tmp_path, files))
+    assert found["sunday"]["metadata"]["after"] == ["hours", "hours en"]
+    assert "after" not in found["hours"]["metadata"]
+
+
+def test_the_answer_to_a_prompt_follows_the_answer_with_the_prompt(tmp_path: Path) -> None:
+    hours = {"id": 7, "answer": "From nine.", "questions": ["When?"]}
+    prompts = [{"displayText": "And Sunday?", "qnaId": 8}]
+    sunday = {"id": 8, "answer": "Closed.", "questions": ["Sunday?"]}
+    pairs = [
+        hours | {"context": {"isContextOnly": False, "prompts": prompts}},
+        sunday | {"context": {"isContextOnly": True, "prompts": []}},
+    ]
+    converted = convert(tmp_path, {"kb.json": json.dumps({"qnaList": pairs})})
+    found = by_id(converted)
+    assert found["8"]["metadata"] == {"after": ["7"]}
+    assert "after" not in found["7"]["metadata"]
+    assert not converted.left_out
 
 
 def test_custom_question_answering(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ TurnOutcome = Literal["answered", "abstained", "empty"]
 """The outcome of a turn that asks for candidates; `empty`: none may be offered."""
 
 ChatSource = Literal["candidate", "text", "service", "none", "failed"]
-"""Where the answer of a chat completion comes from: a candidate, the fallback text of the pool, the
+"""The source of the answer of a chat completion: a candidate, the fallback text of the pool, the
 fallback service, or none of them. `failed` counts calls of that service."""
 
 MatchKind = Literal["example", "text"]

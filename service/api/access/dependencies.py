@@ -108,7 +108,8 @@ Selecting = Annotated[str, Depends(Access("select"))]
 Encoding = Annotated[str, Depends(Access("select", encodes=Priority.TURN))]
 """The caller's namespace, for requests with an utterance for the encoder."""
 Chatting = Annotated[str, Depends(Access("select", encodes=Priority.TURN, limited=False))]
-"""As `Encoding`, without a place: a request may wait long for the fallback service."""
+"""The caller's namespace, for requests that encode and need no place: they may wait long for the
+fallback service."""
 EncodingLists = Annotated[str, Depends(Access("select", encodes=Priority.LIST))]
 """The caller's namespace, for requests with candidates or goals for the encoder."""
 LookingAtPools = Annotated[str, Depends(Access("select", "pools"))]

@@ -30,8 +30,10 @@ async def until(holds: Callable[[], bool | Awaitable[object]]) -> None:
     async with asyncio.timeout(PATIENCE):
         while True:
             found = holds()
+            pause = 0.001
             if isinstance(found, Awaitable):
                 found = await found
+                pause = 0.02  # a server was asked
             if found:
                 return
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(pause)

@@ -175,16 +175,18 @@ async def send_parts() -> AsyncIterator[bytes]:
 async def test_a_namespace_has_one_large_body_in_progress(
     client: httpx.AsyncClient, parts: Parts, body: bytes | AsyncIterator[bytes]
 ) -> None:
+    in_progress = asyncio.Event()
     done = asyncio.Event()
 
     async def wait(*_: object) -> None:
+        in_progress.set()
         await done.wait()
         raise Overloaded("at last")
 
     parts.__dict__["rank"] = wait
     ranked = {"context": [{"speaker": "user", "text": "Hi"}], "candidates": ["Hello"]}
     small = asyncio.create_task(client.post("/rank", json=ranked))
-    await asyncio.sleep(0.05)
+    await in_progress.wait()
     json = {"content-type": "application/json"}
     large = asyncio.create_task(client.post("/rank", content=body, headers=json))
     await asyncio.sleep(0.05)

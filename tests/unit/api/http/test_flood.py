@@ -74,9 +74,8 @@ async def test_a_line_counts_the_flood_of_each_key_and_address(
 
 @pytest.mark.usefixtures("clock")
 async def test_the_answers_to_a_flood_wait_and_others_do_not(
-    client_of: Connect, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    client_of: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(flood, "monotonic", lambda: 100.5)  # all come within a second
     async with client_of(api_keys=KEYS) as client:
         with caplog.at_level(logging.INFO, "turnwise.access"):
             begin = perf_counter()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from turnwise.service.candidate_files.projects.converted import Converted
+from turnwise.service.candidate_files.projects.converted import Converted, find_records
 from turnwise.service.candidate_files.projects.files import ProjectFiles
 
 
@@ -22,9 +22,4 @@ def _find_responses(files: ProjectFiles) -> list[dict[str, Any]]:
     (name,) = files.names
     if not name.lower().endswith(".json"):
         return []
-    content = files.json(name)
-    responses = content.get("payload") if isinstance(content, dict) else content
-    if not isinstance(responses, list):
-        return []
-    wanted = {"short_code", "content"}
-    return [each for each in responses if isinstance(each, dict) and wanted <= set(each)]
+    return find_records(files.json(name), "payload", {"short_code", "content"})

@@ -68,3 +68,17 @@ class Converted:
 def fold_keys(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record with its keys in lower case: some tools write them in two ways."""
     return {key.lower(): value for key, value in record.items()}
+
+
+def find_records(content: object, key: str, fields: set[str]) -> list[dict[str, Any]]:
+    """Return the records of a list that have some fields.
+
+    Args:
+        content: The list, or an object that has it.
+        key: The key of the list in an object.
+        fields: The fields.
+    """
+    records = content.get(key) if isinstance(content, dict) else content
+    if not isinstance(records, list):
+        return []
+    return [each for each in records if isinstance(each, dict) and fields <= set(each)]

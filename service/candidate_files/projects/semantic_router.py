@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from turnwise.service.candidate_files.projects.converted import Converted
+from turnwise.service.candidate_files.projects.converted import Converted, find_records
 from turnwise.service.candidate_files.projects.files import ProjectFiles
 
 
@@ -30,8 +30,4 @@ def _find_routes(files: ProjectFiles) -> list[dict[str, Any]]:
     if ending not in {"json", "yml", "yaml"}:
         return []
     content = files.json(name) if ending == "json" else files.yaml(name)
-    routes = content.get("routes") if isinstance(content, dict) else content
-    if not isinstance(routes, list):
-        return []
-    wanted = {"name", "utterances"}
-    return [each for each in routes if isinstance(each, dict) and wanted <= set(each)]
+    return find_records(content, "routes", {"name", "utterances"})

@@ -58,7 +58,7 @@ def measure(config: EncoderConfig, find: Find, files: list[str]) -> None:
     for file in files:
         left = [d for d in read_dialogues(find(file)) if d.utterances not in used]
         drawn: list[Dialogue] = random.Random(0).sample(left, min(len(left), DIALOGUES))  # noqa: S311
-        answers = make_searches(encoder, drawn, bank, contexts=CONTEXTS).answers(SIZES)
+        answers = make_searches(encoder, drawn, bank, contexts=CONTEXTS).run(SIZES)
         calibration = cast("Calibration", encoder.calibration)
         for size in (None, *SIZES):
             chosen = answers if size is None else answers[answers.size == size]

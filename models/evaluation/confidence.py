@@ -141,7 +141,7 @@ class Searches:
     queries: Float32
     vectors: Float32
 
-    def answers(self, sizes: Collection[int]) -> Answers:
+    def run(self, sizes: Collection[int]) -> Answers:
         """Search pools of these sizes for each context, once with its reply and once without it.
 
         Args:
@@ -152,7 +152,7 @@ class Searches:
             TurnwiseError: There are too few texts for a pool.
         """
         dialogues = self.split.dialogues
-        found = list(self.pools(sizes))
+        found = list(self.draw_pools(sizes))
         if not found:
             raise TurnwiseError("there are too few texts for a pool")
         return Answers(
@@ -163,8 +163,8 @@ class Searches:
             dialogue=np.array([dialogues[pool.context] for pool in found]),
         )
 
-    def pools(self, sizes: Collection[int]) -> Iterator["Pool"]:
-        """Yield the pools of `answers`, with the scores of their candidates."""
+    def draw_pools(self, sizes: Collection[int]) -> Iterator["Pool"]:
+        """Yield the pools of `run`, with the scores of their candidates."""
         rng = np.random.default_rng(0)
         index_of = {text: index for index, text in enumerate(self.split.pool)}
         without = [
@@ -287,7 +287,7 @@ def evaluate_confidence(
         models: The models by their names in the table.
         dialogues: The dialogues of a split.
         more: Texts that fill large pools.
-        sizes: Sizes of pools; `Searches.answers` lowers those that there are too few texts for.
+        sizes: Sizes of pools; `Searches.run` lowers those that there are too few texts for.
         contexts: Number of contexts, about.
 
     Yields:
@@ -308,7 +308,7 @@ def evaluate_confidence(
     for label, model in models.items():
         bank = Bank.of(model, {*more} - own, needed)
         searches = make_searches(model, dialogues, bank, contexts=contexts, largest=most)
-        answers = searches.answers(sizes)
+        answers = searches.run(sizes)
         ms = _time_confidence(searches, calibrations[label])
         for name, chosen in _select_answers(answers):
             metrics = confidence_metrics(calibrations[label], answers[chosen])

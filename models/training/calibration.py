@@ -66,7 +66,7 @@ def search_answers(
     parts = []
     for dialogues in splits:
         searches = make_searches(encoder, dialogues, bank, contexts=CONTEXTS, largest=largest)
-        parts.append(searches.answers(sizes))
+        parts.append(searches.run(sizes))
     return Answers.join(parts)
 
 

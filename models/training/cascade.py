@@ -160,7 +160,9 @@ def read_short_lists(
     parts = []
     for dialogues in splits:
         searches = make_searches(encoder, dialogues, nothing, contexts=contexts, largest=max(sizes))
-        parts.append(_read(searches, list(searches.pools(sizes)), encoder.calibration, reranker))
+        parts.append(
+            _read(searches, list(searches.draw_pools(sizes)), encoder.calibration, reranker)
+        )
     return ShortLists.join(parts)
 
 

@@ -60,7 +60,7 @@ def test_answers_are_those_of_a_naive_search(
         return drawn
 
     monkeypatch.setattr(Searches, "draw", noted)
-    answers = searches.answers([20])
+    answers = searches.run([20])
     place = {text: number for number, text in enumerate(searches.split.pool)}
     for number, context in enumerate(searches.split.contexts):
         query = searches.queries[number].astype(np.float64)
@@ -82,7 +82,7 @@ def test_answers_are_those_of_a_naive_search(
 def test_pools_that_there_are_too_few_texts_for_are_one_of_the_largest_size(
     searches: Searches,
 ) -> None:
-    answers = searches.answers([5, 1_000, 10_000])
+    answers = searches.run([5, 1_000, 10_000])
     longest = max(len({*c.texts, c.target.text}) for c in searches.split.contexts)
     whole = len(searches.split.pool) - longest
     assert np.exp(answers.features[:, 3]).round().astype(int).tolist() == answers.size.tolist()
@@ -94,7 +94,7 @@ def test_dialogues_that_begin_alike_are_apart(
 ) -> None:
     hello = Utterance("C", "Hello")
     greeted = [Dialogue(d.id, (hello, *d.utterances)) for d in dialogues]
-    found = make_searches(encoder, greeted, Bank.of(encoder, (), 0)).answers([5])
+    found = make_searches(encoder, greeted, Bank.of(encoder, (), 0)).run([5])
     assert len(set(found.dialogue.tolist())) == len(dialogues)
     for chosen, measured in ((found.dialogue == 0, False), (found.dialogue < 3, True)):
         some = replace(found[chosen], right=np.arange(chosen.sum()) % 3 == 0)
@@ -112,7 +112,7 @@ def test_queries_are_those_of_the_card(encoder: UtteranceEncoder, searches: Sear
 
 
 def test_joined_answers_keep_dialogues_apart(searches: Searches) -> None:
-    one = searches.answers([5])
+    one = searches.run([5])
     both = Answers.join([one, one])
     half = len(one.right)
     assert {*both.dialogue[:half]}.isdisjoint(both.dialogue[half:])

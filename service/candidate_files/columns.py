@@ -35,7 +35,7 @@ class Columns:
 
     A column that is None is found by the usual names: `text`, `answer`, `response`, `reply` or
     `content`; `examples`, `example`, `questions` and `question`; `id`; `group` or `intent`; `body`.
-    An empty name stands for no column.
+    An empty name means that there is no such column.
     """
 
     text: str | None = None
@@ -105,25 +105,23 @@ class FieldReader:
         given = {name: value for name, value in record.items() if value is not None and value != ""}
         used = {part: self.columns.find(part, list(record)) for part in _NAMES}
         if not used["text"]:
-            for name, value in record.items():
-                if isinstance(value, list) and value and isinstance(value[0], dict):
-                    what = f'the objects are in the list "{name}": {LINES_OR_ARRAY}'
-                    raise DataError(what, file, line)
-            what = f"no text among the fields {_quote(record)}: {_ADVICE}"
-            raise DataError(what, file, line, option="text")
+            raise _explain_no_text(record, file, line)
         if not (text := given.get(used["text"][0], "")):
             what = (
                 "empty: write a text, or remove the row. Of cells that were merged, only the first "
                 "has the text"
             )
             raise EmptyTextError(what, file, line, used["text"][0])
-        examples = [each for name in used["examples"] for each in _list_texts(given.get(name))]
+        # A part has one column at most, except for examples.
+        first = {part: given.get(names[0]) if names else None for part, names in used.items()}
         fields = {
             "text": text,
-            "id": next((as_name(given.get(name)) for name in used["id"]), None),
-            "group": next((as_name(given.get(name)) for name in used["group"]), None),
-            "body": next((given.get(name) for name in used["body"]), None),
-            "examples": examples,
+            "id": as_name(first["id"]),
+            "group": as_name(first["group"]),
+            "body": first["body"],
+            "examples": [
+                each for name in used["examples"] for each in _list_texts(given.get(name))
+            ],
             "metadata": self._collect_metadata(given, used, file, line),
         }
         for part, names in used.items():
@@ -167,6 +165,16 @@ class FieldReader:
 def split_names(names: str | None) -> list[str] | None:
     """Return the names between commas; None for None."""
     return None if names is None else [name.strip() for name in names.split(",")]
+
+
+def _explain_no_text(record: Mapping[str, Any], file: str, line: int | None) -> DataError:
+    """Return the error for a record without a field for the text."""
+    for name, value in record.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            what = f'the objects are in the list "{name}": {LINES_OR_ARRAY}'
+            return DataError(what, file, line)
+    what = f"no text among the fields {_quote(record)}: {_ADVICE}"
+    return DataError(what, file, line, option="text")
 
 
 def _fold(name: str) -> str:

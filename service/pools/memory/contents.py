@@ -153,7 +153,7 @@ class Contents:
 
         Args:
             reply: The id of the reply; None to find it by its text.
-            text: Its text, as `fold_text` gives it.
+            text: Its text, which is compared by `fold_text`.
         """
         names = self._name_reply(reply, text)
         followers = {
@@ -168,7 +168,8 @@ class Contents:
         if not (self.base.followers or self.overlay.followers):
             return []
         if reply is None:
-            return [*self._followed_texts.get(text, ()), *sorted(self.groups_of([text]))]
+            folded = fold_text(text)
+            return [*self._followed_texts.get(folded, ()), *sorted(self.groups_of([folded]))]
         candidate = self.get(reply)
         group = candidate.group if candidate else None
         return [reply, group] if group else [reply]

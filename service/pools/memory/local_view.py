@@ -10,7 +10,6 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Spread
-from turnwise.models.texts import fold_text
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.filter import FieldPath, Filter
@@ -99,7 +98,7 @@ class LocalView:
         """Score all followers; the first call collects them, in the thread of searches."""
         is_known = self.contents.knows_followers and (reply or self.contents.has_wordings)
         is_quick = bool(is_known) or len(self.contents) <= INLINE
-        find = partial(self.contents.find_followers, reply, fold_text(text))
+        find = partial(self.contents.find_followers, reply, text)
         names, found = await self._run(find, quick=is_quick)
         followers = [each for each in found if where is None or where.accepts(each)]
         if not followers:

@@ -408,11 +408,11 @@ def test_followers_name_the_id_or_the_group_of_a_reply() -> None:
     before = Contents.empty(D).after([Edit(made, VECTORS[:5])], FlatIndex).merge(FlatIndex)
     assert find_followers(before, "day") == ["full", "time"]
     assert find_followers(before, "day-2") == ["time"]
-    assert find_followers(before, None, "what day is best") == ["time"]
-    assert find_followers(before, None, "we are full then") == ["time"]
+    assert find_followers(before, None, "What day is best!") == ["time"]
+    assert find_followers(before, None, "We are full then!") == ["time"]
     assert find_followers(before, None, "no such text") == []
     assert find_followers(before, "bye") == []
     changed = [Candidate.of("Morning or afternoon?", "time", {"after": "bye"})]
     after = before.after([Edit(changed, VECTORS[:1], ["full"])], FlatIndex)
     assert find_followers(after, "day") == []
-    assert find_followers(after, None, "goodbye") == ["time"]
+    assert find_followers(after, None, "Goodbye!") == ["time"]

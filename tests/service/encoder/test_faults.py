@@ -200,11 +200,11 @@ def test_a_client_that_leaves_what_it_reads_is_noticed(
 ) -> None:
     reading = threading.Event()
 
-    async def found(*_: object, **__: object) -> None:
+    async def find(*_: object, **__: object) -> None:
         reading.set()
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
-    monkeypatch.setattr(SessionStore, "found", found)
+    monkeypatch.setattr(SessionStore, "find", find)
     left = live.increase(
         "turnwise_requests_total", route="/sessions/{session_id}", method="GET", status="499"
     )
@@ -225,7 +225,7 @@ def test_a_client_that_leaves_after_the_commit_has_said_it_once(
     async def committing(self: SessionStore, *arguments: Any) -> bool:
         await commit(self, *arguments)
         committed.set()
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
         raise AssertionError
 
     with monkeypatch.context() as patched:

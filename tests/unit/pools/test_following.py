@@ -288,7 +288,12 @@ async def test_a_dropped_pool_and_a_new_one_of_its_name_are_different(start: Sta
     await one.pools.drop("n", "p")
     await one.create("new")
     await one.upsert("Two.")
-    await until(lambda: two.follows(one))
+
+    async def follows() -> bool:
+        await two.find()  # it has dropped the pool if it polled before the new one was there
+        return two.follows(one)
+
+    await until(follows)
     assert two.info().description == "new"
     assert [*held.contents.candidates()] == some("One.")
 

@@ -107,36 +107,26 @@ class PoolRecords(Commands):
 
     async def stored(self, key: PoolKey) -> StoredPool | None:
         """Return a pool in a candidate store; None if there is no such pool, or no store has it."""
-        fields = (
-            "incarnation",
-            "version",
-            "size",
-            "created_at",
-            "collection",
-            "fingerprint",
-            "width",
-            "recall",
-            "measured",
-            *_REVISION_FIELDS,
-        )
-        (found,) = await self._read_metas([key], *fields)
-        incarnation, version, size, created_at, name, fingerprint, width, recall, measured = [
-            field and field.decode() for field in found[:9]
-        ]
-        revision = _read_revision(found[9:])
-        if not (revision and incarnation and version and created_at and name and fingerprint):
+        (found,) = await self._read_metas([key], *_STORED_FIELDS, *_REVISION_FIELDS)
+        meta = {
+            name: value.decode()
+            for name, value in zip(_STORED_FIELDS, found, strict=False)
+            if value
+        }
+        revision = _read_revision(found[len(_STORED_FIELDS) :])
+        if revision is None or "collection" not in meta:
             return None
         return StoredPool(
             revision,
-            Position(incarnation, int(version), revision.stamp),
-            int(size or 0),
-            float(created_at),
+            Position(meta["incarnation"], int(meta["version"]), revision.stamp),
+            int(meta.get("size", 0)),
+            float(meta["created_at"]),
             Collection(
-                name,
-                fingerprint,
-                width=int(width) if width else None,
-                recall=float(recall) if recall else None,
-                measured=int(measured or 0),
+                meta["collection"],
+                meta["fingerprint"],
+                width=int(meta["width"]) if "width" in meta else None,
+                recall=float(meta["recall"]) if "recall" in meta else None,
+                measured=int(meta.get("measured", 0)),
             ),
         )
 
@@ -321,6 +311,17 @@ def _first_chunk(log: Log | None) -> str:
     return next(iter(log.entries[0].chunks), "") if log and log.entries else ""
 
 
+_STORED_FIELDS = (
+    "incarnation",
+    "version",
+    "size",
+    "created_at",
+    "collection",
+    "fingerprint",
+    "width",
+    "recall",
+    "measured",
+)
 _REVISION_FIELDS = ("stamp", "noted", "encoder", "store", *SETTINGS)
 
 

@@ -231,17 +231,21 @@ class WriteCheck:
     async def _write(self) -> None:
         """Write a key; raise if Redis is unavailable, full, demoted, or without its disk."""
         with suppress(ResponseError):  # the user may lack the permission
-            servers = await _read_limits(self.clients[0], cluster=self.cluster)
-            ratios = [info["used_memory"] / info["maxmemory"] for info in servers]
-            self.metrics.redis_memory_ratio.set(max(ratios, default=0.0))
-            policies = {info["maxmemory_policy"] for info in servers} - {"noeviction"}
-            self.metrics.redis_may_evict.set(bool(policies))
-            if policies - self._policies:
-                _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))
-            self._policies = policies
+            await self._report_memory()
         written = [await self._can_write(redis) for redis in self.clients]
         if not all(written):
             raise ReadOnlyError("the connections led to a demoted primary")
+
+    async def _report_memory(self) -> None:
+        """Set the metrics of the memory of Redis; log new policies by which it may evict."""
+        servers = await _read_limits(self.clients[0], cluster=self.cluster)
+        ratios = [info["used_memory"] / info["maxmemory"] for info in servers]
+        self.metrics.redis_memory_ratio.set(max(ratios, default=0.0))
+        policies = {info["maxmemory_policy"] for info in servers} - {"noeviction"}
+        self.metrics.redis_may_evict.set(bool(policies))
+        if policies - self._policies:
+            _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))
+        self._policies = policies
 
     async def _can_write(self, redis: Redis) -> bool:
         try:

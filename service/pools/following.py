@@ -246,7 +246,7 @@ class FollowedPools:
         self.open(key, revision)
         return key
 
-    def unread(self, namespace: str) -> list[PoolKey]:
+    def list_unread(self, namespace: str) -> list[PoolKey]:
         """Return the pools of a namespace that this replica could read but has not read.
 
         Raises:
@@ -267,7 +267,7 @@ class FollowedPools:
         if revision.store_name != "local":
             self.resources.files.remove(key)  # of a pool that was moved
         before = self.names.obstacles.get(key)
-        obstacle = self.opener.obstacle(revision)
+        obstacle = self.opener.find_obstacle(revision)
         if known or (before and not obstacle):
             self.forget(key)  # an earlier pool of this name
         if obstacle:
@@ -324,7 +324,7 @@ class FollowedPools:
         if monotonic() > self._noted_at + NOTE_SECONDS:
             await self._note_in_use()
         for pool in list(self.in_memory.values()):
-            if pool.busy:
+            if pool.is_busy:
                 continue
             if pool.revision == pool.newest:
                 self._begin_upkeep(pool)
@@ -361,7 +361,7 @@ class FollowedPools:
             self._awaited.begin(self.in_memory.values())
             self._noted_at = monotonic()  # no request has named these pools here
         for key, pool in known.items():
-            is_idle = monotonic() - pool.asked_at > IDLE_SECONDS and not pool.busy
+            is_idle = monotonic() - pool.asked_at > IDLE_SECONDS and not pool.is_busy
             if is_idle and self._is_current(pool):
                 self.forget(key)
 
@@ -417,4 +417,4 @@ class FollowedPools:
 
     def _count_pools(self, state: ReplicaPoolState) -> int:
         pools = self.in_memory.values()
-        return sum(("behind" if pool.behind else pool.state) == state for pool in pools)
+        return sum(("behind" if pool.is_behind else pool.state) == state for pool in pools)

@@ -31,20 +31,20 @@ class PoolOpener:
     def open(self, key: PoolKey, revision: Revision) -> Pool:
         """Return a pool that has read nothing from Redis yet."""
         backend = self.backends[revision.encoder_name]
-        engine = self.engine(revision.store_name)
+        engine = self.find_engine(revision.store_name)
         if engine:
             return RemotePool(key, backend, revision, self._resources, engine)
         return LocalPool(key, backend, revision, self._resources)
 
-    def engine(self, store: StoreName) -> CandidateStore | None:
+    def find_engine(self, store: StoreName) -> CandidateStore | None:
         """Return the candidate store of this name; None if this service has none."""
         return self._store if self._store and self._store.name == store else None
 
-    def obstacle(self, revision: Revision) -> str | None:
+    def find_obstacle(self, revision: Revision) -> str | None:
         """Return why this replica cannot serve a pool; None if it can."""
         if revision.encoder_name not in self.backends:
             return explain_missing_encoder(revision.encoder_name)
-        if revision.store_name != "local" and self.engine(revision.store_name) is None:
+        if revision.store_name != "local" and self.find_engine(revision.store_name) is None:
             return explain_missing_store(revision.store_name)
         return None
 

@@ -70,7 +70,7 @@ class Pool(ABC):
         """Whether memory was too short for that version."""
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether it is being read or edited now."""
         return self._lock.locked()
 
@@ -85,7 +85,7 @@ class Pool(ABC):
         return self._unreadable is not None and self._is_short
 
     @property
-    def behind(self) -> bool:
+    def is_behind(self) -> bool:
         """Whether it serves an older version because the newest cannot be read."""
         failed = self._unreadable
         return self.state == "ready" and failed is not None and failed[0] != self.revision

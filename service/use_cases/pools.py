@@ -78,11 +78,11 @@ class Pools:
 
     async def list(self, namespace: str) -> list[PoolInfo]:
         """Return the descriptions of the pools of a namespace, by name; read none of them."""
-        unread = self._followed.unread(namespace)
+        unread = self._followed.list_unread(namespace)
         pools = self._followed.in_memory.values()
         infos = [pool.info() for pool in pools if pool.key.namespace == namespace]
         for key, summary in zip(unread, await self._records.summaries(unread), strict=True):
-            if summary and not self._opener.obstacle(summary.revision):
+            if summary and not self._opener.find_obstacle(summary.revision):
                 infos.append(self._describe_unread(key, summary))
         aliases_of = self._followed.names.aliases_of
         named = [replace(info, aliases=aliases_of(PoolKey(namespace, info.name))) for info in infos]
@@ -121,7 +121,7 @@ class Pools:
         store = request.store
         if encoder and encoder not in self._opener.backends:
             raise InvalidRequest.field(explain_missing_encoder(encoder), "encoder")
-        if store and self._opener.engine(store) is None and store != "local":
+        if store and self._opener.find_engine(store) is None and store != "local":
             raise InvalidRequest.field(explain_missing_store(store), "store")
         key = await self._directory.resolve(PoolKey(namespace, name))
         if self._max_pools is not None:
@@ -148,7 +148,7 @@ class Pools:
 
     async def _create(self, key: PoolKey, request: PoolRequest) -> tuple[str, Revision]:
         """Create a pool, with an empty collection if it is in the candidate store."""
-        engine = self._opener.engine(request.store or "local")
+        engine = self._opener.find_engine(request.store or "local")
         if engine is None or (await self._records.revisions([key]))[0]:
             return await self._records.create(key, request)
         encoder = self._opener.backends[request.encoder or "default"].encoder
@@ -256,7 +256,7 @@ class Pools:
             InvalidRequest: This service has no such engine.
             StoreUnavailable: The engine does not answer.
         """
-        engine = self._opener.engine(to)
+        engine = self._opener.find_engine(to)
         if engine is None:
             raise InvalidRequest.field(explain_missing_store(to), "store")
         await self.load(namespace, name)
@@ -295,7 +295,7 @@ class Pools:
         """Delete a pool's record and its candidates; return its incarnation if there was one."""
         while log := await self._records.read(key):
             stored = await self._records.stored(key)
-            if stored and (engine := self._opener.engine(stored.revision.store_name)):
+            if stored and (engine := self._opener.find_engine(stored.revision.store_name)):
                 await engine.drop(stored.collection.name)  # while the record still names it
             if await self._records.drop(key, log) != "conflict":
                 return log.position.incarnation

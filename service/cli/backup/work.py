@@ -136,7 +136,7 @@ async def _check_backup(backup: Backup, components: Components, settings: Settin
     for saved in backup.manifest.pools:
         snapshot = backup.snapshots[saved.key]
         revision = Revision("", snapshot.settings, snapshot.encoder, saved.store)
-        if obstacle := followed.opener.obstacle(revision):
+        if obstacle := followed.opener.find_obstacle(revision):
             raise BackupError(f"pool {saved.key} cannot be restored: {obstacle}")
         if saved.key in aliases:
             raise BackupError(f"{saved.key} is a pool in the backup, and an alias in this Redis")

@@ -146,5 +146,5 @@ def both(collection: str) -> set[str]:
 
 
 def store_of(replica: Replica) -> CandidateStore:
-    (store,) = filter(None, map(replica.followed.opener.engine, get_args(StoreName)))
+    (store,) = filter(None, map(replica.followed.opener.find_engine, get_args(StoreName)))
     return store

@@ -167,7 +167,7 @@ def share_threads(metrics: Metrics) -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
-def one_for_each(name: str, metrics: Metrics) -> FairThreads:
+def make_python_threads(name: str, metrics: Metrics) -> FairThreads:
     """Return threads for work in Python alone, of which a namespace uses one at a time.
 
     Python runs one thread at a time. More threads of a namespace would only delay the event loop.

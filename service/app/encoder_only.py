@@ -15,7 +15,7 @@ from turnwise.service.api.services import EncoderServices
 from turnwise.service.app.components import load_main_encoder, start_queue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
-from turnwise.service.threads import one_for_each, share_threads
+from turnwise.service.threads import make_python_threads, share_threads
 
 
 def create_encoder_app(settings: Settings) -> FastAPI:
@@ -45,7 +45,7 @@ def create_encoder_app(settings: Settings) -> FastAPI:
                 keys=keys,
                 encoder=encoder,
                 queues=(queue,),
-                bodies=one_for_each("bodies", metrics),
+                bodies=make_python_threads("bodies", metrics),
             )
             yield
 

@@ -40,7 +40,7 @@ from turnwise.service.sessions.feedback import FeedbackStore
 from turnwise.service.sessions.store import SessionStore
 from turnwise.service.sessions.writers import SessionWriters
 from turnwise.service.settings import Settings, SettingsError
-from turnwise.service.threads import FairThreads, one_for_each, share_threads
+from turnwise.service.threads import FairThreads, make_python_threads, share_threads
 from turnwise.service.use_cases.candidates import Candidates
 from turnwise.service.use_cases.chat import Chat
 from turnwise.service.use_cases.learning import Learning
@@ -333,8 +333,8 @@ def _make_services(
         keys=keys,
         encoder=components.encoder,
         queues=components.queues,
-        bodies=one_for_each("bodies", metrics),
-        uploads=one_for_each("uploads", metrics),
+        bodies=make_python_threads("bodies", metrics),
+        uploads=make_python_threads("uploads", metrics),
         pools=components.pools,
         candidates=Candidates(components.pools, upload_checks),
         upload_checks=upload_checks,

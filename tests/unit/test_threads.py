@@ -8,7 +8,7 @@ from tests.support.waiting import PATIENCE, until
 from turnwise.service.errors import Overloaded
 from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.threads import FairThreads, one_for_each
+from turnwise.service.threads import FairThreads, make_python_threads
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +65,7 @@ async def test_a_namespace_never_has_all_threads() -> None:
 
 
 async def test_a_namespace_uses_one_python_thread_while_others_use_theirs() -> None:
-    threads = one_for_each("worker", Metrics())
+    threads = make_python_threads("worker", Metrics())
     running: list[str] = []
     go_on = threading.Event()
 

@@ -58,7 +58,7 @@ class Flood:
         self._of_addresses = Counter[str]()
         """Requests without a key and without a line of their own, by the client's address."""
 
-    def pause(self, scope: Scope, status: int) -> float:
+    def choose_pause(self, scope: Scope, status: int) -> float:
         """Count a request whose answer begins.
 
         Args:

@@ -122,7 +122,7 @@ class Observation(_HttpMiddleware):
             nonlocal begin, status, floods
             if message["type"] == "http.response.start":
                 status = message["status"]
-                pause = self._flood.pause(scope, status)
+                pause = self._flood.choose_pause(scope, status)
                 if pause:
                     floods = True
                     await asyncio.sleep(pause)

@@ -22,7 +22,7 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.settings import Limits, Settings
-from turnwise.service.threads import one_for_each
+from turnwise.service.threads import make_python_threads
 from turnwise.service.wire.chat import ChatModelList
 from turnwise.service.wire.keys import ApiKey, Scope
 from turnwise.service.wire.planning import PlanAnswer, PlannedOrder
@@ -247,8 +247,8 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         upload_checks=no_checks,
         followed_pools=stub,
         queues=(stub,),
-        bodies=one_for_each("bodies", metrics),
-        uploads=one_for_each("uploads", metrics),
+        bodies=make_python_threads("bodies", metrics),
+        uploads=make_python_threads("uploads", metrics),
         redis_answers=stub.ping,
     )
     return app

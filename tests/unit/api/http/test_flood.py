@@ -36,17 +36,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.parametrize("status", [401, 403, 429])
 async def test_refusals_beyond_the_rate_are_a_flood(status: int, clock: list[float]) -> None:
     refused = Flood(refused=PACE)
-    assert [refused.pause(known_caller(), status) for _ in range(4)] == [0, 0, 0.5, 0.5]
-    assert refused.pause(known_caller("two"), status) == 0  # another key has a rate of its own
+    assert [refused.choose_pause(known_caller(), status) for _ in range(4)] == [0, 0, 0.5, 0.5]
+    assert (
+        refused.choose_pause(known_caller("two"), status) == 0
+    )  # another key has a rate of its own
     clock[0] += 0.5
-    assert [refused.pause(known_caller(), status) for _ in range(2)] == [0, 0.5]
+    assert [refused.choose_pause(known_caller(), status) for _ in range(2)] == [0, 0.5]
 
 
 @pytest.mark.usefixtures("clock")
 async def test_answers_to_a_caller_are_no_flood_but_those_without_a_key_are() -> None:
     answered = Flood(Pace(1, 0.5), Pace(1, 0.2))
-    assert not any(answered.pause(known_caller(), status) for status in (200, 404, 422) * 5)
-    assert [answered.pause(keyless(), 200) for _ in range(2)] == [0, 0.2]
+    assert not any(answered.choose_pause(known_caller(), status) for status in (200, 404, 422) * 5)
+    assert [answered.choose_pause(keyless(), 200) for _ in range(2)] == [0, 0.2]
 
 
 @pytest.mark.usefixtures("clock")
@@ -57,10 +59,10 @@ async def test_a_line_counts_the_flood_of_each_key_and_address(
     counted = Flood(Pace(1000, 0.5), Pace(1000, 0.5))
     caplog.set_level(logging.INFO)
     for _ in range(20):
-        counted.pause(known_caller(), 429)
-        counted.pause(known_caller("two"), 403)
+        counted.choose_pause(known_caller(), 429)
+        counted.choose_pause(known_caller("two"), 403)
     for number in range(40):
-        counted.pause(keyless(f"192.0.2.{number % 15}"), 404)
+        counted.choose_pause(keyless(f"192.0.2.{number % 15}"), 404)
     await asyncio.sleep(0.05)
     audited = [each.__dict__ for each in caplog.records if each.name == "turnwise.audit"]
     assert [(line["key"], line["namespace"], line["requests"]) for line in audited] == [

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from tests.support.waiting import until
 from tests.unit.pools.conftest import Replica, StartReplica
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.pools import PoolKey, following
@@ -15,8 +14,23 @@ from turnwise.service.wire.pools import PoolRequest
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(autouse=True)
+def no_other_polls(
+    start: StartReplica,  # noqa: ARG001 - sets a shorter time
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Let replicas poll only when a test does: two polls at once could note earlier names last."""
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+
+
 def missing(replica: Replica) -> list[str]:
     return sorted(map(str, replica.followed.missing.names))
+
+
+async def misses(replica: Replica, *names: str) -> bool:
+    """Poll, and return whether these names alone are missing."""
+    await replica.followed.poll()
+    return missing(replica) == [*names]
 
 
 async def test_lost_names_are_missing_until_they_are_back_or_deleted(
@@ -29,9 +43,10 @@ async def test_lost_names_are_missing_until_they_are_back_or_deleted(
         await one.pools.point("n", alias, "q")
     await one.followed.poll()
     await redis.flushall()
-    await until(lambda: len(missing(one)) == 5)
+    names = ("n/bar", "n/p", "n/q", "n/r", "n/shop")
+    assert await misses(one, *names)
     later = await start()
-    assert missing(later) == ["n/bar", "n/p", "n/q", "n/r", "n/shop"]
+    assert missing(later) == [*names]
     assert later.metric("turnwise_missing_pools") == 5
     with pytest.raises(PoolNotFound, match="Redis lost it"):
         await later.pools.view("n", "q")
@@ -39,18 +54,16 @@ async def test_lost_names_are_missing_until_they_are_back_or_deleted(
     await later.pools.drop("n", "q")
     await later.pools.drop("n", "shop")
     await later.pools.unpoint("n", "bar")
-    await until(lambda: missing(one) == ["n/r"])
-    await until(lambda: missing(later) == ["n/r"])
+    assert await misses(one, "n/r")
+    assert await misses(later, "n/r")
     with pytest.raises(PoolNotFound, match=r"there is no pool 'q'$"):
         await one.pools.drop("n", "q")
     await one.fill("r", "Two.")
-    await until(lambda: not missing(one) + missing(later))
+    assert await misses(one)
+    assert await misses(later)
 
 
-async def test_names_are_noted_again_after_a_second_loss(
-    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+async def test_names_are_noted_again_after_a_second_loss(start: StartReplica, redis: Redis) -> None:
     one = await start()
     await one.fill("q", "One.")
     await one.followed.poll()
@@ -61,9 +74,8 @@ async def test_names_are_noted_again_after_a_second_loss(
 
 
 async def test_names_are_noted_that_redis_loses_while_they_are_read(
-    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    start: StartReplica, redis: Redis
 ) -> None:
-    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     one = await start()
     await one.fill("q", "One.")
     await one.followed.poll()
@@ -78,10 +90,12 @@ async def test_a_pool_that_was_deleted_is_not_missing(start: StartReplica) -> No
     one = await start()
     two = await start()
     await one.fill("q", "One.")
-    await until(lambda: PoolKey("n", "q") in two.followed.names.listed)
+    await two.followed.poll()
+    assert PoolKey("n", "q") in two.followed.names.listed
     await one.pools.drop("n", "q")
-    await until(lambda: PoolKey("n", "q") not in two.followed.names.listed)
-    assert missing(one) == missing(two) == []
+    assert await misses(two)
+    assert PoolKey("n", "q") not in two.followed.names.listed
+    assert await misses(one)
 
 
 async def test_a_replica_that_starts_alone_knows_the_names_by_its_file(
@@ -118,7 +132,7 @@ async def test_a_redis_that_went_back_to_an_earlier_state_has_lost_its_newest_po
     await one.followed.poll()
     await redis.hdel("tw:pools", "n/r")
     await redis.set("tw:changes:{tw:born}", earlier)
-    await until(lambda: missing(one) == ["n/r"])
+    assert await misses(one, "n/r")
 
 
 async def test_a_cluster_keeps_the_missing_names_as_well(
@@ -133,7 +147,7 @@ async def test_a_cluster_keeps_the_missing_names_as_well(
     await one.followed.poll()
     async with connect(cluster_url, cluster=True, timeout=5.0) as redis:
         await redis.flushall()
-    await until(lambda: missing(one) == ["n/q", "n/shop"])
+    assert await misses(one, "n/q", "n/shop")
     await one.pools.unpoint("n", "shop")
     await one.pools.drop("n", "q")
-    await until(lambda: not missing(one))
+    assert await misses(one)

@@ -169,6 +169,9 @@ function keys(event) {
   event.preventDefault();
 }
 
+/** What a stage is called, if it is more than its name says. */
+const STAGES = { rerank: "re-rank, explain" };
+
 /** The stages of the answer as one bar. */
 function timings(stages) {
   if (!stages) return [];
@@ -179,7 +182,7 @@ function timings(stages) {
     ...parts.map(([stage, ms]) => h(`span.${stage}`, { vars: { ms: String(ms) } })),
   );
   const words = parts.map(([stage, ms]) =>
-    h("span.legend", {}, h(`i.${stage}`), `${stage} ${milliseconds(ms)}`),
+    h("span.legend", {}, h(`i.${stage}`), `${STAGES[stage] ?? stage} ${milliseconds(ms)}`),
   );
   return [bar, ...words, h("strong", {}, `total ${milliseconds(stages.total)}`)];
 }

@@ -16,8 +16,7 @@ def upload(live: Live, pool: str, after: object) -> None:
         {"id": f"r{index}", "text": text} for index, text in enumerate(REPLIES)
     ]
     candidates[-1]["metadata"] = {"after": after}
-    live.ok(live.http.put(f"/pools/{pool}", json={}))
-    live.ok(live.http.put(f"/pools/{pool}/candidates", json=candidates))
+    live.make_pool(pool, candidates)
 
 
 def answer(live: Live, session: str, reply: dict[str, str], pool: str = "form") -> Candidates:
@@ -46,7 +45,7 @@ def test_a_follower_scores_higher_and_says_what_it_follows(live: Live, after: ob
 def test_a_changed_candidate_follows_another_reply(live: Live) -> None:
     upload(live, "form", "r0")
     change = {"metadata": {"after": ["r1"]}}
-    live.ok(live.http.patch("/pools/form/candidates/r7", json=change))
+    live.patch("/pools/form/candidates/r7", change)
     reply = {"candidate": "r0", "pool": "form"}
     assert not any("matched" in each for each in answer(live, "s", reply))
     second = answer(live, "t", {"candidate": "r1", "pool": "form"})

@@ -339,6 +339,9 @@ class EncoderQueue:
             with self._lock:
                 self._batcher.add_tokens(part, tokens)
                 self._encoder_wakes.notify()
+                is_late = self._stopped
+            if is_late:  # the other texts were cleared without these
+                settle(part.request, _draining())
 
     def _running_seconds(self) -> float:
         """Return the age of the running batch; 0 if none runs, infinity if a thread has died."""

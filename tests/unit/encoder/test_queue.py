@@ -444,6 +444,27 @@ async def test_texts_that_draining_cannot_encode_in_time_fail(
     await held
 
 
+async def test_a_text_that_is_being_tokenized_when_draining_ends_fails(
+    queue: EncoderQueue, stub: StubEncoder
+) -> None:
+    begun = threading.Event()
+    go_on = threading.Event()
+
+    def takes_long(_: str) -> bool:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return False
+
+    stub.cannot_cut = takes_long
+    waiting = asyncio.create_task(queue.encode(items("a")))
+    assert await asyncio.to_thread(begun.wait, PATIENCE)
+    await queue.drain(0.01)
+    go_on.set()
+    with pytest.raises(Draining):
+        async with asyncio.timeout(PATIENCE):
+            await waiting
+
+
 async def test_a_queue_that_never_started_drains_at_once(stub: StubEncoder) -> None:
     encoder = cast(UtteranceEncoder, stub)
     await EncoderQueue(encoder, Metrics(), limit=1, batch_tokens=10).drain(PATIENCE)

@@ -44,8 +44,11 @@ def count_memory(count: int, dimension: int) -> int:
 def _fits_in_file(size: int) -> bool:
     if size < LARGE or sys.platform != "linux":
         return False
-    folder = Path(gettempdir())
-    return not _is_in_memory(folder) and disk_usage(folder).free > size
+    try:
+        folder = Path(gettempdir())
+        return not _is_in_memory(folder) and disk_usage(folder).free > size
+    except OSError:  # no folder can be written to
+        return False
 
 
 def _is_in_memory(folder: Path) -> bool:

@@ -53,6 +53,16 @@ def test_vectors_are_in_memory_if_the_disk_has_no_room(monkeypatch: pytest.Monke
     assert measure_memory(MANY) == count_memory(MANY, D) == LARGE
 
 
+def test_vectors_are_in_memory_if_no_folder_can_be_written_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(vectors, "gettempdir", fail)
+    assert measure_memory(MANY) == count_memory(MANY, D) == LARGE
+
+
 def test_vectors_are_in_memory_if_the_disk_becomes_full(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -219,6 +219,7 @@ def test_a_file_with_other_columns_and_another_encoding_is_uploaded(pools: Conso
     page.get_by_role("button", name="Upload").click()
     expect(page.locator("#upload-words")).to_contain_text("Version 1: 1 new or changed")
     expect(page.locator("#browse-pool")).to_have_value("kitchen")
+    expect(rows(pools)).to_have_count(1)
     expect(rows(pools)).to_contain_text("Im Kühlschrank.")
     page.get_by_role("button", name="Use the pool shop").click()
     expect(page.locator("#browse-pool")).to_have_value("shop")

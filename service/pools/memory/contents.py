@@ -7,7 +7,7 @@ is merged into a new base before the copy costs much.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -139,13 +139,7 @@ class Contents:
 
     def groups_of(self, texts: Collection[str]) -> frozenset[str]:
         """Return the groups of the candidates with these texts, as `fold_text` gives them."""
-        wordings = [
-            segment.candidates[index]
-            for segment in (self.base, self.overlay)
-            for text in texts
-            for index in segment.wordings.get(text, ())
-            if segment is self.overlay or self._is_alive(index)
-        ]
+        wordings = self._find_alive(lambda segment: segment.wordings, texts)
         return frozenset(each.group for each in wordings if each.group is not None)
 
     def find_followers(self, reply: str | None, text: str) -> tuple[list[str], list[Candidate]]:
@@ -156,13 +150,18 @@ class Contents:
             text: Its text, which is compared by `fold_text`.
         """
         names = self._name_reply(reply, text)
-        followers = {
-            candidate.id: candidate
-            for segment in (self.base, self.overlay)
-            for name in names
-            for candidate in segment.followers.get(name, ())
-        }
-        return names, [each for each in followers.values() if self.get(each.id) is each]
+        followers = self._find_alive(lambda segment: segment.followers, names)
+        return names, list({each.id: each for each in followers}.values())
+
+    def _find_alive(
+        self, table_of: Callable[[Segment], Mapping[str, Sequence[int]]], names: Collection[str]
+    ) -> Iterator[Candidate]:
+        """Yield the candidates that a table of the segments has for some names."""
+        for segment in (self.base, self.overlay):
+            table = table_of(segment)
+            for index in chain.from_iterable(table.get(name, ()) for name in names):
+                if segment is self.overlay or self._is_alive(index):
+                    yield segment.candidates[index]
 
     def _name_reply(self, reply: str | None, text: str) -> list[str]:
         if not (self.base.followers or self.overlay.followers):

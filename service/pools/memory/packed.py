@@ -4,7 +4,7 @@ import marshal
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import overload
+from typing import Protocol, overload
 
 import numpy as np
 
@@ -87,6 +87,13 @@ def count_copied(candidates: Sequence[Candidate]) -> int:
     return candidates.memory if isinstance(candidates, PackedCandidates) else 8 * len(candidates)
 
 
+class Table(Protocol):
+    """Finds the index of a text."""
+
+    def get(self, text: str, /) -> int | None:
+        """Return the index of a text; None if it is not there."""
+
+
 class TextTable:
     """Finds the index of a text in 12 bytes a text; a dictionary takes 70 and keeps the text."""
 
@@ -106,7 +113,24 @@ class TextTable:
     def get(self, text: str) -> int | None:
         """Return the index of a text; None if it is not there."""
         wanted = hash(text)
-        start = int(np.searchsorted(self._hashes, wanted))
-        end = int(np.searchsorted(self._hashes, wanted, side="right"))
-        indices = self._indices[start:end].tolist()
-        return next((index for index in indices if self._read(index) == text), None)
+        for row in range(int(self._hashes.searchsorted(wanted)), len(self._hashes)):
+            if self._hashes[row] != wanted:
+                break
+            index = int(self._indices[row])
+            if self._read(index) == text:
+                return index
+        return None
+
+
+def make_table(texts: Iterable[str], read: Callable[[int], str]) -> Table:
+    """Return a table of n texts: a dictionary if they are few, since it is faster.
+
+    Args:
+        texts: The texts; an index of any of several equal ones is found.
+        read: Returns the text of an index.
+    """
+    others = iter(texts)
+    first = list(islice(others, MANY))
+    if len(first) < MANY:
+        return {text: index for index, text in enumerate(first)}
+    return TextTable(chain(first, others), read)

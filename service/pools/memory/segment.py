@@ -18,7 +18,7 @@ from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.listing import CandidateTest
 from turnwise.service.pools.memory.examples import ExampleIndex, Examples, Size
 from turnwise.service.pools.memory.flat import Bitmap, Float16, Index, Indices
-from turnwise.service.pools.memory.packed import TextTable, pack
+from turnwise.service.pools.memory.packed import Table, make_table, pack
 
 T = TypeVar("T")
 MakeIndex = Callable[[Float16], Index]
@@ -63,14 +63,14 @@ class Segment:
     candidates: Sequence[Candidate]
     index: Index
     example_index: ExampleIndex | None = None
-    by_id: TextTable = field(init=False)
+    by_id: Table = field(init=False)
     """The index of each id."""
 
     def __post_init__(self) -> None:
         """Build the table of ids now, in the edit thread, not in the first request."""
         candidates = self.candidates
         ids = (candidate.id for candidate in candidates)
-        object.__setattr__(self, "by_id", TextTable(ids, lambda index: candidates[index].id))
+        object.__setattr__(self, "by_id", make_table(ids, lambda index: candidates[index].id))
 
     @classmethod
     def of(
@@ -133,10 +133,10 @@ class Segment:
         return count_bytes(self.candidates, self.index.dimension)
 
     @cached_property
-    def example_rows(self) -> TextTable:
+    def example_rows(self) -> Table:
         """A row for each example text. As in `by_text`, its candidate may be dead."""
         texts = chain.from_iterable(candidate.all_examples for candidate in self.candidates)
-        return TextTable(texts, self._read_example)
+        return make_table(texts, self._read_example)
 
     def _read_example(self, row: int) -> str:
         assert self.examples  # there are rows
@@ -144,10 +144,10 @@ class Segment:
         return self.candidates[owner].all_examples[row - int(self.examples.offsets[owner])]
 
     @cached_property
-    def by_text(self) -> TextTable:
+    def by_text(self) -> Table:
         """The index of a candidate with each text. It may be dead: the vector is the same."""
         texts = (candidate.text for candidate in self.candidates)
-        return TextTable(texts, lambda index: self.candidates[index].text)
+        return make_table(texts, lambda index: self.candidates[index].text)
 
     @cached_property
     def wordings(self) -> dict[str, list[int]]:
@@ -159,12 +159,12 @@ class Segment:
         return dict(wordings)
 
     @cached_property
-    def followers(self) -> dict[str, list[Candidate]]:
-        """The candidates that follow a reply, by the ids or groups that they name."""
-        followers = defaultdict[str, list[Candidate]](list)
-        for candidate in self.candidates:
+    def followers(self) -> dict[str, list[int]]:
+        """The indices of the candidates that follow a reply, by the ids or groups they name."""
+        followers = defaultdict[str, list[int]](list)
+        for index, candidate in enumerate(self.candidates):
             for reply in candidate.follows:
-                followers[reply].append(candidate)
+                followers[reply].append(index)
         return dict(followers)
 
     @property

@@ -397,7 +397,11 @@ def find_followers(contents: Contents, reply: str | None, text: str = "") -> lis
     return sorted(each.id for each in contents.find_followers(reply, text)[1])
 
 
-def test_followers_name_the_id_or_the_group_of_a_reply() -> None:
+@pytest.mark.parametrize("many", [1, packed.MANY], ids=["packed", "not packed"])
+def test_followers_name_the_id_or_the_group_of_a_reply(
+    many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "MANY", many)
     made = [
         Candidate.of("Which day?", "day", group="ask-day"),
         Candidate.of("What day is best?", "day-2", group="ask-day"),

@@ -135,6 +135,15 @@ any_store = pytest.mark.parametrize("engine", ["local", "qdrant", SLOW])
 any_engine = pytest.mark.parametrize("engine", ["qdrant", SLOW])
 
 
+async def start_two(start_with: StartWith) -> tuple[Replica, Replica]:
+    """Return two replicas, and a pool in memory that the first one made, with one candidate."""
+    one = await start_with()
+    two = await start_with()
+    await one.create()
+    await one.upsert("One.")
+    return one, two
+
+
 async def finds(replica: Replica, query: Float32, count: int) -> bool:
     """Whether a search finds so many candidates: an engine shows edits after a while."""
     return len(await searched(replica, query, 100)) == count

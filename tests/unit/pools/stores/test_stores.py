@@ -32,6 +32,7 @@ from tests.unit.pools.stores.conftest import (
     finds,
     query_of,
     searched,
+    start_two,
     store_of,
 )
 from turnwise.service.cli.doctor.pools import examine_pools
@@ -468,10 +469,7 @@ async def test_an_edit_reads_a_moved_pool_that_a_poll_has_only_opened(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one = await start_with()
-    two = await start_with()
-    await one.create()
-    await one.upsert("One.")
+    one, two = await start_two(start_with)
     assert (await two.find()).store == "local"
     await one.pools.move("n", "p", engine)
     await two.followed.look_up(PoolKey("n", "p"))
@@ -484,10 +482,7 @@ async def test_an_edit_goes_on_where_the_first_read_finds_that_the_pool_was_move
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one = await start_with()
-    two = await start_with()
-    await one.create()
-    await one.upsert("One.")
+    one, two = await start_two(start_with)
     await two.followed.look_up(PoolKey("n", "p"))
     await one.pools.move("n", "p", engine)
     edited = await two.upsert("Two.")
@@ -499,10 +494,7 @@ async def test_a_moved_pool_is_read_while_its_former_one_is_still_being_read(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one = await start_with()
-    two = await start_with()
-    await one.create()
-    await one.upsert("One.")
+    one, two = await start_two(start_with)
     begun = asyncio.Event()
     go_on = asyncio.Event()
     read = PoolRecords.read
@@ -530,13 +522,10 @@ async def test_background_work_that_finds_a_pool_moved_opens_its_new_place(
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
     monkeypatch.setattr(upkeep, "MIN_ENTRIES", 0)
     key = PoolKey("n", "p")
-    one = await start_with()
-    two = await start_with()
-    await one.create()
-    await one.upsert("One.")
+    one, two = await start_two(start_with)
     await one.followed.look_up(key)
     await two.pools.move("n", "p", engine)
-    one.followed.begin_read(one.followed.get(key))  # nothing is new, but its log is to be folded
+    one.followed.begin_read(one.followed.get(key))  # upkeep folds its log
     await until(lambda: one.info().store == engine)
 
 
@@ -569,10 +558,7 @@ async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
     start_with: StartWith, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one = await start_with()
-    two = await start_with()
-    await one.create()
-    await one.upsert("One.")
+    one, two = await start_two(start_with)
     add = Directory.add
 
     async def move_meanwhile(*given: Any) -> None:
@@ -588,10 +574,7 @@ async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
 async def test_two_replicas_that_move_a_pool_at_once_leave_one_collection(
     start_with: StartWith, left: Left, engine: StoreName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = await start_with()
-    two = await start_with()
-    await one.create()
-    await one.upsert("One.")
+    one, two = await start_two(start_with)
     store = store_of(one)
     create = store.create
 

@@ -12,6 +12,8 @@ from turnwise.service.settings import Limits, describe_excess
 from turnwise.service.wire.pools import AFTER, MOST_EXAMPLES, UploadedCandidate, derive_id
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_HAS_AFTER = f'"{AFTER}":'.encode()
+"""What the JSON of metadata holds that may have the field `after`."""
 _OBJECT = 72
 """Bytes of a candidate's own object."""
 
@@ -155,7 +157,7 @@ class Candidate:
     @property
     def follows(self) -> list[str]:
         """The replies that it follows, by their ids or groups, as its metadata say."""
-        if b'"after":' not in self.metadata_json:  # most candidates: their JSON is not parsed
+        if _HAS_AFTER not in self.metadata_json:  # most candidates: their JSON is not parsed
             return []
         named = self.metadata.get(AFTER)
         replies = named if isinstance(named, list) else [named]

@@ -168,7 +168,7 @@ def share_threads(metrics: Metrics) -> None:
 
 
 def make_python_threads(name: str, metrics: Metrics) -> FairThreads:
-    """Return threads for work in Python alone, of which a namespace uses one at a time.
+    """Return threads for work in Python alone. A namespace uses one of them at a time.
 
     Python runs one thread at a time. More threads of a namespace would only delay the event loop.
 

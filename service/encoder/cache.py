@@ -34,7 +34,7 @@ class _Recalled(NamedTuple):
     """Vectors in their roles, as far as the cache has them.
 
     Attributes:
-        vectors: (n, d), of which the missing ones are still those that heads read.
+        vectors: (n, d). A missing one is what heads read to compute it.
         missing: The key in the cache of each vector that heads must compute, by its index.
     """
 

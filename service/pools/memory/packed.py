@@ -15,7 +15,7 @@ MANY = 10_000
 
 
 class PackedCandidates(Sequence[Candidate]):
-    """Candidates in one block of bytes, each of which is unpacked when it is read.
+    """Candidates in one block of bytes. A candidate is unpacked when it is read.
 
     A short candidate takes some 90 bytes instead of 290, and the garbage collector visits none.
     """

@@ -73,7 +73,7 @@ def path_facet(path: tuple[str, ...]) -> str:
 
 
 def wanted_facets(condition: Among | Exists) -> list[str]:
-    """Return the facets of which a candidate must have one, for the condition to hold."""
+    """Return facets. The condition holds only for candidates that have one of them."""
     at = path_facet(condition.path)
     if isinstance(condition, Exists):
         return [at]

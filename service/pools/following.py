@@ -126,16 +126,16 @@ class FollowedPools:
     ) -> PoolResources:
         """Return what the pools share."""
         workers = Workers(search_threads, self._metrics)
-        check_growth = None
+        admit_growth = None
         if limits.namespace_bytes is not None:
-            check_growth = NamespaceLimit(
+            admit_growth = NamespaceLimit(
                 self.directory,
                 self.records,
                 self.in_memory,
                 workers,
                 self._metrics,
                 limit=limits.namespace_bytes,
-            ).check
+            ).admit_growth
         return PoolResources(
             workers=workers,
             memory=Memory(),
@@ -143,7 +143,7 @@ class FollowedPools:
             limits=limits,
             metrics=self._metrics,
             count_change=self.directory.count_change,
-            check_growth=check_growth,
+            admit_growth=admit_growth,
         )
 
     async def start(self, first: Collection[PoolKey] = ()) -> None:

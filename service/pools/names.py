@@ -33,18 +33,9 @@ class PoolNames:
         """The aliases that requests have named here."""
         return self._former.keys()
 
-    def is_alias(self, name: PoolKey) -> bool:
-        """Return whether a name is an alias."""
-        return name in self._pool_of
-
     def aliases_of(self, pool: PoolKey) -> list[str]:
         """Return the names of the aliases of a pool, sorted."""
         return sorted(self._aliases_of.get(pool, ()))
-
-    def count_aliases(self, namespace: str) -> int:
-        """Return the number of aliases in a namespace."""
-        pools = self._aliases_of.items()
-        return sum(len(aliases) for pool, aliases in pools if pool.namespace == namespace)
 
     def resolve(self, name: PoolKey, has_read: Callable[[PoolKey], bool]) -> PoolKey:
         """Return the pool that a name refers to on this replica.

@@ -1,6 +1,7 @@
 """`NamespaceLimit`: how many bytes the pools of a namespace may have."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from turnwise.service.errors import NamespaceFull
 from turnwise.service.observe.metrics import Metrics
@@ -28,8 +29,8 @@ class NamespaceLimit:
 
         Args:
             directory: The names of all pools.
-            records: Has the bytes of the pools that are not in memory.
-            in_memory: The pools in memory.
+            records: Has the bytes of the pools.
+            in_memory: The pools in memory, for those whose bytes Redis does not have.
             workers: Has a thread that counts bytes.
             metrics: Counts what is rejected.
             limit: Most bytes of ids, texts, metadata and vectors.
@@ -41,23 +42,37 @@ class NamespaceLimit:
         self._workers = workers
         self._metrics = metrics
 
-    async def check(self, namespace: str, growth: int) -> None:
-        """Check that the pools of a namespace may grow by some bytes.
+    @asynccontextmanager
+    async def admit_growth(self, namespace: str, growth: int) -> AsyncIterator[None]:
+        """Check that the pools of a namespace may grow by some bytes, and let the block do that.
+
+        No other pool of the namespace grows until the block ends.
 
         Raises:
             NamespaceFull: The pools would exceed the limit.
         """
-        names = {*await self._directory.names(), *self._in_memory}
-        keys = [key for key in names if key.namespace == namespace]
-        pools = [self._in_memory[key] for key in keys if key in self._in_memory]
-        sizes = await self._workers.edit(lambda: {pool.key: pool.candidate_bytes for pool in pools})
-        unread = [key for key in keys if not sizes.get(key)]
-        summaries = await self._records.summaries(unread)
-        size = growth + sum(sizes.values())
-        size += sum(summary.bytes for summary in summaries if summary)
-        if growth > 0 and size > self._limit:
-            self._metrics.rejected_requests.labels("pools_bytes").inc()
-            raise NamespaceFull(
-                f"the pools of namespace '{namespace}' would have {size} bytes, more than the "
-                f"limit of {self._limit}; nothing was changed"
-            )
+        if growth <= 0:
+            yield
+            return
+        async with self._directory.lock(namespace):
+            size = growth + await self._count_bytes(namespace)
+            if size > self._limit:
+                self._metrics.rejected_requests.labels("pools_bytes").inc()
+                raise NamespaceFull(
+                    f"the pools of namespace '{namespace}' would have {size} bytes, more than the "
+                    f"limit of {self._limit}; nothing was changed"
+                )
+            yield
+
+    async def _count_bytes(self, namespace: str) -> int:
+        """Return the bytes of the pools of a namespace, as Redis has them now."""
+        keys = [key for key in await self._directory.names() if key.namespace == namespace]
+        summaries = await self._records.summaries(keys)
+        counted = {key: each.bytes for key, each in zip(keys, summaries, strict=True) if each}
+        uncounted = [
+            self._in_memory[key]
+            for key, size in counted.items()
+            if not size and key in self._in_memory
+        ]
+        in_memory = await self._workers.edit(lambda: [pool.candidate_bytes for pool in uncounted])
+        return sum(counted.values()) + sum(in_memory)

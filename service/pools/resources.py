@@ -1,6 +1,7 @@
 """`PoolResources`: what all pools of a replica share."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from turnwise.service.observe.metrics import Metrics
@@ -8,7 +9,7 @@ from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.workers import Workers
 
-CheckGrowth = Callable[[str, int], Awaitable[None]]
+AdmitGrowth = Callable[[str, int], AbstractAsyncContextManager[None]]
 """Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by that much."""
 
 
@@ -38,7 +39,7 @@ class PoolResources:
         limits: Limits of the pools in memory.
         metrics: Gets the size and the version of each pool.
         count_change: Called after each edit, so that other replicas see it.
-        check_growth: Checks the bytes of a namespace; None without a limit.
+        admit_growth: Limits the bytes of a namespace; None without a limit.
     """
 
     workers: Workers
@@ -47,4 +48,4 @@ class PoolResources:
     limits: PoolLimits
     metrics: Metrics
     count_change: Callable[[], Awaitable[None]]
-    check_growth: CheckGrowth | None
+    admit_growth: AdmitGrowth | None

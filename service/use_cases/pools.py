@@ -124,14 +124,12 @@ class Pools:
         if store and self._opener.find_engine(store) is None and store != "local":
             raise InvalidRequest.field(explain_missing_store(store), "store")
         key = await self._directory.resolve(PoolKey(namespace, name))
-        if self._max_pools is not None:
-            await self._check_number(key, self._max_pools)
-        incarnation, revision = await self._create(key, request)
-        try:
-            await self._directory.add(key, incarnation)
-        except Conflict:
-            await self._delete(key)  # the name is an alias, so no other replica made this pool
-            raise
+        if self._max_pools is None:
+            revision = await self._create(key, request)
+        else:
+            async with self._directory.lock(namespace):
+                await self._check_number(key, self._max_pools)
+                revision = await self._create(key, request)
         await self._directory.count_change()
         if encoder not in {None, revision.encoder_name}:
             raise Conflict(
@@ -146,7 +144,17 @@ class Pools:
                 self._followed.begin_read(pool)
         return self._describe(await self._followed.find(key))
 
-    async def _create(self, key: PoolKey, request: PoolRequest) -> tuple[str, Revision]:
+    async def _create(self, key: PoolKey, request: PoolRequest) -> Revision:
+        """Create a pool and list it, or change the settings of an existing one."""
+        incarnation, revision = await self._make_record(key, request)
+        try:
+            await self._directory.add(key, incarnation)
+        except Conflict:
+            await self._delete(key)  # the name is an alias, so no other replica made this pool
+            raise
+        return revision
+
+    async def _make_record(self, key: PoolKey, request: PoolRequest) -> tuple[str, Revision]:
         """Create a pool, with an empty collection if it is in the candidate store."""
         engine = self._opener.find_engine(request.store or "local")
         if engine is None or (await self._records.revisions([key]))[0]:
@@ -320,14 +328,13 @@ class Pools:
             NamespaceFull: The alias would be new, and the namespace has as many as it may have.
         """
         name = PoolKey(namespace, alias)
-        self._check_aliases(name)
         target = PoolKey(namespace, to)
         pool = await self._followed.find(target, newest=True)  # and begin to read it
         if pool.key != target:
             message = f"'{to}' is an alias; name its pool, '{pool.key.name}'"
             raise InvalidRequest.field(message, "to")
         former = PoolKey(namespace, expected) if expected else None
-        await self._directory.point(name, target, former)
+        await self._directory.point(name, target, former, most=self._max_aliases)
         self._followed.names.note_alias(name, target)
         await self._directory.count_change()
         return self._describe(pool)
@@ -347,17 +354,6 @@ class Pools:
             raise NamespaceFull(
                 f"namespace '{key.namespace}' has {write_count(has, 'pool')}, and may have {most}"
             )
-
-    def _check_aliases(self, name: PoolKey) -> None:
-        names = self._followed.names
-        has = names.count_aliases(name.namespace)
-        if self._max_aliases is None or names.is_alias(name) or has < self._max_aliases:
-            return
-        self._metrics.rejected_requests.labels("aliases").inc()
-        raise NamespaceFull(
-            f"namespace '{name.namespace}' has {write_count(has, 'alias', 'aliases')}, and may "
-            f"have {self._max_aliases}"
-        )
 
     async def _edit(
         self, namespace: str, name: str, edit: Callable[[Pool], Awaitable[_Result]]

@@ -1,8 +1,8 @@
 """`LocalPool`: a pool in memory, its limits, its log in Redis, its move into a candidate store."""
 
 import math
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -274,11 +274,13 @@ class LocalPool(Pool):
                 plan = await self._workers.edit(partial(self._plan_within_limit, make_plan))
                 if not any(plan):
                     return Edited(self.position.version, 0, 0, len(self.contents))
-                await self._check_bytes(plan)
-                if staged is None or not staged.follows(plan):
-                    return plan
-                totals = await self._workers.edit(partial(self._count_totals, staged.edit))
-                outcome = await self.records.commit(self.key, self.position, staged.entry, totals)
+                async with self._admit_growth(plan):
+                    if staged is None or not staged.follows(plan):
+                        return plan
+                    totals = await self._workers.edit(partial(self._count_totals, staged.edit))
+                    outcome = await self.records.commit(
+                        self.key, self.position, staged.entry, totals
+                    )
                 if outcome == "ok":
                     return await self._take_over_commit(staged)
                 if outcome == "expired":
@@ -445,11 +447,16 @@ class LocalPool(Pool):
             )
         return plan
 
-    async def _check_bytes(self, plan: Plan) -> None:
-        check_growth = self._resources.check_growth
-        if check_growth:
-            growth = await self._workers.edit(partial(self.contents.growth, *plan))
-            await check_growth(self.key.namespace, growth)
+    @asynccontextmanager
+    async def _admit_growth(self, plan: Plan) -> AsyncIterator[None]:
+        """Hold what the plan adds to the bytes of the namespace, while the block commits it."""
+        admit_growth = self._resources.admit_growth
+        if admit_growth is None:
+            yield
+            return
+        growth = await self._workers.edit(partial(self.contents.growth, *plan))
+        async with admit_growth(self.key.namespace, growth):
+            yield
 
     async def _encode(
         self, plan: Plan, known: KnownVectors, progress: EncodingProgress | None

@@ -11,12 +11,15 @@ count is lost, replicas find the change when they next compare everything.
 """
 
 import secrets
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from time import time
 from typing import NamedTuple
 
-from turnwise.service.errors import Conflict, PoolNotFound, StateUnavailable
+from redis.exceptions import LockError
+
+from turnwise.models.texts import write_count
+from turnwise.service.errors import Conflict, NamespaceFull, PoolNotFound, StateUnavailable
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.values import PoolKey, not_found
 
@@ -26,6 +29,8 @@ _MISSING = "tw:missing:{tw:pools}"
 _DATABASE_ID = "tw:born"
 _CHANGES = "tw:changes:{tw:born}"
 _IN_USE = "tw:in-use:{tw:born}"
+_LOCK_SECONDS = 30.0
+_LOCK_RETRY_SECONDS = 0.02
 
 
 class Changes(NamedTuple):
@@ -68,6 +73,27 @@ class Directory(Commands):
         """Let other replicas see a change at their next poll; later if Redis is unavailable."""
         with suppress(StateUnavailable):
             await self.execute("pool_write", self._redis.incr(_CHANGES))
+
+    @asynccontextmanager
+    async def lock(self, namespace: str) -> AsyncIterator[None]:
+        """Let no other replica add to what a namespace has, until the block ends.
+
+        A limit is checked and used up within one block. The pools of a namespace are in several
+        slots of a cluster, so no script could do both. If the replica ends within the block, the
+        others wait until the lock expires.
+        """
+        lock = self._redis.lock(
+            f"tw:lock:{namespace}",
+            timeout=_LOCK_SECONDS,
+            sleep=_LOCK_RETRY_SECONDS,
+            thread_local=False,
+        )
+        await self.execute("pool_write", lock.acquire())
+        try:
+            yield
+        finally:
+            with suppress(StateUnavailable, LockError):  # then it expires, or has expired
+                await self.execute("pool_write", lock.release())
 
     async def in_use(self) -> set[PoolKey]:
         """Return the pools that requests on any replica have named lately."""
@@ -147,21 +173,38 @@ class Directory(Commands):
         """Remove a deleted pool from the list."""
         await self.run_script("pool_write", "forget", [_NAMES], [str(key), incarnation])
 
-    async def point(self, alias: PoolKey, to: PoolKey, expected: PoolKey | None) -> None:
+    async def point(
+        self, alias: PoolKey, to: PoolKey, expected: PoolKey | None, *, most: int | None = None
+    ) -> None:
         """Create an alias, or point it at another pool.
+
+        Args:
+            alias: The name of the alias.
+            to: The pool.
+            expected: The pool that the alias should point at now; None for any or none.
+            most: Greatest number of aliases of the namespace; None for no limit.
 
         Raises:
             Conflict: A pool has the name of the alias, or it does not point at the expected pool.
+            NamespaceFull: The alias would be new, and the namespace has as many as it may have.
             PoolNotFound: There is no such pool.
         """
-        arguments = [str(alias), str(to), str(expected or "")]
-        outcome = await self.run_script("pool_write", "point", [_NAMES, _ALIASES], arguments)
+        arguments = [str(alias), str(to), str(expected or ""), f"{alias.namespace}/", most or ""]
+        outcome, *found = await self.run_script(
+            "pool_write", "point", [_NAMES, _ALIASES], arguments
+        )
         if outcome == b"is_pool":
             raise Conflict(f"'{alias.name}' is a pool: choose another name for the alias")
         if outcome == b"no_pool":
             raise not_found(to)
-        if expected and outcome == b"conflict":
+        if outcome == b"conflict" and expected:
             raise Conflict(f"alias '{alias.name}' does not point at pool '{expected.name}'")
+        if outcome == b"full":
+            self._metrics.rejected_requests.labels("aliases").inc()
+            raise NamespaceFull(
+                f"namespace '{alias.namespace}' has {write_count(found[0], 'alias', 'aliases')}, "
+                f"and may have {most}"
+            )
 
     async def unpoint(self, alias: PoolKey) -> None:
         """Delete an alias, and not its pool; an alias that Redis lost is no longer missing.

@@ -177,6 +177,7 @@ async def start(
             ready: bool = False,
             data: str = "",
             max_pools: int | None = None,
+            max_aliases: int | None = None,
             exact_limit: int = 10_000,
             max_pool_size: int = 10_000,
             max_pools_bytes: int | None = None,
@@ -201,7 +202,7 @@ async def start(
             stack.push_async_callback(followed.close)
             if ready:
                 await until(lambda: followed.ready)
-            pools = Pools(followed, metrics, max_pools=max_pools)
+            pools = Pools(followed, metrics, max_pools=max_pools, max_aliases=max_aliases)
             return Replica(pools, followed, encoder, metrics)
 
         yield start_replica

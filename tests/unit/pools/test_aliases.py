@@ -188,9 +188,9 @@ async def test_an_alias_of_a_pool_that_is_dropped_just_now_is_not_made(
     await one.fill("a", "a")
     point = Directory.point
 
-    async def point_late(self: Directory, *args: Any) -> None:
+    async def point_late(self: Directory, *args: Any, **given: Any) -> None:
         await two.pools.drop("n", "a")
-        await point(self, *args)
+        await point(self, *args, **given)
 
     patch_records(monkeypatch, "point", point_late, Directory)
     with pytest.raises(PoolNotFound):

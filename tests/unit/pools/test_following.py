@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -27,6 +27,7 @@ from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.redis import records
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import PoolKey, Revision
+from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio
@@ -103,6 +104,31 @@ async def test_the_pools_of_a_namespace_have_so_many_bytes(start: StartReplica) 
     await replica.pools.upsert("other", "p", some("3", "4"))
     await replica.remove("3")
     await replica.upsert("5")
+
+
+@pytest.mark.parametrize("kind", ["pools", "aliases", "bytes"])
+async def test_replicas_do_not_exceed_a_limit_of_a_namespace_together(
+    start: StartReplica, cluster_url: str, kind: str
+) -> None:
+    candidate = len("1") + 16 + 2 * 32  # a text of one letter, its id and its vector
+    limits = {"max_pools": 5, "max_aliases": 2, "max_pools_bytes": 2 * candidate}
+    two = [await start(cluster_url, cluster=True, **limits) for _ in range(2)]
+    for name in "pqr":
+        await two[0].pools.create("n", name, PoolRequest())
+    await asyncio.gather(*(replica.pools.load("n", name) for replica in two for name in "pqr"))
+
+    def grow(pools: Pools, name: str) -> Awaitable[object]:
+        if kind == "pools":
+            return pools.create("n", f"new-{name}", PoolRequest())
+        if kind == "aliases":
+            return pools.point("n", f"new-{name}", name)
+        return pools.upsert("n", name, some("1"))
+
+    three = zip(two * 2, "pqr", strict=False)
+    done = await asyncio.gather(
+        *(grow(replica.pools, name) for replica, name in three), return_exceptions=True
+    )
+    assert [type(each) for each in done].count(NamespaceFull) == 1
 
 
 async def test_a_thread_counts_the_bytes_of_a_namespace(

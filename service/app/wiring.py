@@ -19,7 +19,7 @@ from turnwise.models.texts import write_count
 from turnwise.service.api import create_api
 from turnwise.service.api.access.admission import Admission
 from turnwise.service.api.access.concurrency import limit_concurrency
-from turnwise.service.api.access.keys import NAMESPACE, ApiKeys
+from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.api.services import Services, once_a_second
 from turnwise.service.app.components import Components, running_components, runs_on_cpu
 from turnwise.service.encoder.queue import EncoderQueue
@@ -53,6 +53,7 @@ from turnwise.service.use_cases.sessions import Sessions
 from turnwise.service.use_cases.turn import Turns
 from turnwise.service.use_cases.turn_records import TurnRecords
 from turnwise.service.use_cases.upload_checks import UploadChecks
+from turnwise.service.wire.fields import DEFAULT_NAMESPACE
 from turnwise.service.wire.pools import PoolRequest
 
 if TYPE_CHECKING:  # loads torch
@@ -91,7 +92,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             stack.push_async_callback(asyncio.to_thread, journal.close)
         url = settings.redis_url or await _start_private_redis(settings.redis_folder, stack)
         components = await stack.enter_async_context(running_components(settings, url, metrics))
-        await components.followed_pools.start([PoolKey(NAMESPACE, DEFAULT_POOL)])
+        await components.followed_pools.start([PoolKey(DEFAULT_NAMESPACE, DEFAULT_POOL)])
         reranking = await _load_reranking(settings, components.queues[0], metrics)
         stack.push_async_callback(reranking.close)
         planner = FairThreads(1, "planner", metrics)
@@ -363,15 +364,15 @@ async def _fill_default_pool(pools: Pools, file: Path, most: int) -> None:
     except DataError as error:
         raise SettingsError(f"TURNWISE_DEFAULT_POOL: {error}") from None
     try:
-        await pools.load(NAMESPACE, DEFAULT_POOL)
-        if (await pools.view(NAMESPACE, DEFAULT_POOL)).version:
+        await pools.load(DEFAULT_NAMESPACE, DEFAULT_POOL)
+        if (await pools.view(DEFAULT_NAMESPACE, DEFAULT_POOL)).version:
             return  # an interrupted start leaves a pool without a version
     except PoolNotReady as error:  # the API of a running service can repair it
         _log.warning("default pool: %s", error)
         return
     except PoolNotFound:
         request = PoolRequest(description=f"From {file.name}")
-        await pools.create(NAMESPACE, DEFAULT_POOL, request)
-    edited = await pools.upsert(NAMESPACE, DEFAULT_POOL, candidates)
+        await pools.create(DEFAULT_NAMESPACE, DEFAULT_POOL, request)
+    edited = await pools.upsert(DEFAULT_NAMESPACE, DEFAULT_POOL, candidates)
     filled = write_count(edited.size, "candidate")
     _log.info("pool %s filled with %s of %s", DEFAULT_POOL, filled, file)

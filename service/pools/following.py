@@ -292,7 +292,7 @@ class FollowedPools:
 
     def _not_found(self, key: PoolKey) -> PoolNotFound:
         if key in self.missing.names:
-            return PoolNotFound(f"there is no pool '{key.name}': Redis lost it; restore a backup")
+            return not_found(key, ": Redis lost it; restore a backup")
         return not_found(key)
 
     def _is_current(self, pool: Pool) -> bool:

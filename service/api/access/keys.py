@@ -15,10 +15,8 @@ from turnwise.models.errors import first_error
 from turnwise.service.errors import Forbidden, Unauthenticated
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
+from turnwise.service.wire.fields import DEFAULT_NAMESPACE
 from turnwise.service.wire.keys import ApiKey, Scope
-
-NAMESPACE = "default"
-"""The namespace of all callers if the service has no API keys."""
 
 _KEYS = TypeAdapter(tuple[ApiKey, ...])
 
@@ -104,7 +102,7 @@ class Caller:
     @property
     def namespace(self) -> str:
         """The namespace of the key."""
-        return self.key or NAMESPACE
+        return self.key or DEFAULT_NAMESPACE
 
 
 _ANYBODY = Caller(None, frozenset({"select", "pools"}))

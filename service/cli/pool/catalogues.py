@@ -20,6 +20,7 @@ from turnwise.service.cli.pool.options import (
 )
 from turnwise.service.cli.progress import UploadProgress
 from turnwise.service.urls import show_url
+from turnwise.service.wire.fields import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from turnwise.service.candidate_files import Columns
@@ -85,7 +86,7 @@ def import_(
             show_default="local",
         ),
     ] = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = DEFAULT_NAMESPACE,
     redis_url: RedisUrl = None,
 ) -> None:
     """Replace the candidates of a pool by an encoded catalogue, without encoding.

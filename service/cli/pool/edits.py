@@ -10,6 +10,7 @@ import typer
 
 from turnwise.models.texts import write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
+from turnwise.service.wire.fields import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from turnwise.service.client import Client, Pool, Removed
@@ -21,7 +22,7 @@ def learn(
         list[Path], typer.Option(help="Folder of a journal; repeat it for all replicas.")
     ],
     pool: Annotated[str, typer.Option(help="Name of the pool.")],
-    namespace: Annotated[str, typer.Option(help="Namespace of the pool.")] = "default",
+    namespace: Annotated[str, typer.Option(help="Namespace of the pool.")] = DEFAULT_NAMESPACE,
     min_times: Annotated[
         int, typer.Option(min=1, help="Times that a candidate was chosen after an utterance.")
     ] = 2,

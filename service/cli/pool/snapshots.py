@@ -17,13 +17,14 @@ from turnwise.service.cli.pool.options import (
     read_settings_of,
 )
 from turnwise.service.cli.progress import UploadProgress
+from turnwise.service.wire.fields import DEFAULT_NAMESPACE
 
 
 def snapshot(
     name: PoolName,
     folder: Annotated[Path, typer.Argument(help="Folder to write to; must be empty or not exist.")],
     *,
-    namespace: Namespace = "default",
+    namespace: Namespace = DEFAULT_NAMESPACE,
     redis_url: RedisUrl = None,
 ) -> None:
     """Write a snapshot of a pool to a folder.
@@ -50,7 +51,7 @@ def restore(
             help="Name of the pool.", show_default="as in the snapshot", callback=check_name
         ),
     ] = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = DEFAULT_NAMESPACE,
     redis_url: RedisUrl = None,
 ) -> None:
     """Restore a pool from a snapshot.
@@ -72,7 +73,7 @@ def move(
     name: PoolName,
     *,
     to: Annotated[str, typer.Option(help="Candidate store: milvus, or experimentally qdrant.")],
-    namespace: Namespace = "default",
+    namespace: Namespace = DEFAULT_NAMESPACE,
     redis_url: RedisUrl = None,
 ) -> None:
     """Move a pool to the candidate store that TURNWISE_STORE_URL names.

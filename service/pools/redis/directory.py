@@ -213,7 +213,7 @@ class Directory(Commands):
             PoolNotFound: There is no such alias.
         """
         if not await self.run_script("pool_write", "unpoint", [_ALIASES, _MISSING], [str(alias)]):
-            raise PoolNotFound(f"there is no alias '{alias.name}'")
+            raise PoolNotFound(f"there is no alias {alias.describe()}")
 
 
 def _read_key(stored: bytes) -> PoolKey:

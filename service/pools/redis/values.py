@@ -11,7 +11,7 @@ import numpy as np
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.pools.candidate import Candidate, Learned
 from turnwise.service.pools.memory.flat import Float16
-from turnwise.service.wire.fields import EncoderName, StoreName
+from turnwise.service.wire.fields import DEFAULT_NAMESPACE, EncoderName, StoreName
 from turnwise.service.wire.pools import LearnFrom, PoolCalibration, PoolRequest, PoolSettings
 
 Outcome = Literal["ok", "conflict", "expired"]
@@ -31,10 +31,16 @@ class PoolKey(NamedTuple):
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    def describe(self) -> str:
+        """Return the name for a message, with the namespace unless it is the default one."""
+        if self.namespace == DEFAULT_NAMESPACE:
+            return f"'{self.name}'"
+        return f"'{self.name}' in namespace '{self.namespace}'"
 
-def not_found(key: PoolKey) -> PoolNotFound:
-    """Return the error that names the pool."""
-    return PoolNotFound(f"there is no pool '{key.name}'")
+
+def not_found(key: PoolKey, why: str = "") -> PoolNotFound:
+    """Return the error that names the pool, and may say why it does not exist."""
+    return PoolNotFound(f"there is no pool {key.describe()}{why}")
 
 
 class Position(NamedTuple):

@@ -223,7 +223,9 @@ def test_a_pool_that_cannot_be_moved_stays_where_it_is(
     monkeypatch.setenv("TURNWISE_STORE_URL", "qdrant://127.0.0.1:1")
     assert "qdrant does not do its work" in refused(*move)
     assert live.get("/pools/default")["store"] == "local"
-    assert "no pool 'default'" in refused("move", "default", "--namespace", "x", "--to", "qdrant")
+    assert "no pool 'default' in namespace 'x'" in refused(
+        "move", "default", "--namespace", "x", "--to", "qdrant"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant")

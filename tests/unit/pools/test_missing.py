@@ -56,7 +56,7 @@ async def test_lost_names_are_missing_until_they_are_back_or_deleted(
     await later.pools.unpoint("n", "bar")
     assert await misses(one, "n/r")
     assert await misses(later, "n/r")
-    with pytest.raises(PoolNotFound, match=r"there is no pool 'q'$"):
+    with pytest.raises(PoolNotFound, match=r"there is no pool 'q' in namespace 'n'$"):
         await one.pools.drop("n", "q")
     await one.fill("r", "Two.")
     assert await misses(one)

@@ -13,6 +13,7 @@ Where a test finds what it needs:
 
 import gc
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -25,6 +26,10 @@ pytest_plugins = ["tests.fixtures.encoders", "tests.fixtures.observe", "tests.fi
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+# Without bytecode, each of the many processes would spend seconds on compiling.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Settings of whoever runs the tests are not theirs: they might name a Redis that is in use.
 for variable in [name for name in os.environ if name.startswith("TURNWISE_")]:

@@ -95,7 +95,7 @@ def objects(texts: str) -> Objects:
 
 
 def chart(values: dict[str, Any], release: str = "turnwise") -> Objects:
-    import helm_python  # noqa: PLC0415 - not on every platform
+    import helm_python
 
     with helm_python.Chart.load(K8S / "chart") as loaded:
         loaded.validate_schema(values)
@@ -122,13 +122,13 @@ def environment(found: Objects, name: str = "turnwise") -> dict[str, Any]:
 def check(resource: dict[str, Any], cluster: str) -> None:
     """Raise an error if a cluster would reject a resource, or ignore a part of it."""
     if resource["apiVersion"].startswith("monitoring.coreos.com/"):
-        from cloudcoil.models.prometheus_operator import v1  # noqa: PLC0415 - takes seconds
+        from cloudcoil.models.prometheus_operator import v1
 
         fitted = getattr(v1, resource["kind"]).model_validate(resource)
         kept = fitted.model_dump(mode="json", by_alias=True, exclude_unset=True)
         assert kept == resource  # a field that the schema lacks is dropped
     else:
-        from kubernetes_validate import validate  # noqa: PLC0415
+        from kubernetes_validate import validate
 
         validate(resource, cluster, strict=True)
 
@@ -149,7 +149,7 @@ def without_release(resource: Any) -> Any:
 
 @helm
 def test_the_chart_passes_the_linter() -> None:
-    import helm_python  # noqa: PLC0415
+    import helm_python
 
     report = helm_python.lint(K8S / "chart", strict=True)
     assert report["errors"] == []
@@ -224,7 +224,7 @@ def test_overlays_and_chart_render_the_same(
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
-    from helm_python import HelmError  # noqa: PLC0415
+    from helm_python import HelmError
 
     with pytest.raises(HelmError, match=named):
         chart(values)

@@ -3,6 +3,8 @@
 A machine can run only one: some of its ports are fixed.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 import shutil
@@ -15,11 +17,12 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, Popen
-from typing import IO
-
-from pymilvus import MilvusClient, MilvusException
+from typing import IO, TYPE_CHECKING
 
 from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pymilvus import MilvusClient
 
 MISSING = None if find_spec("milvus") else "the wheel `milvus`, which is for Linux on x86-64"
 """What a test that needs the server lacks here, if anything."""
@@ -33,6 +36,12 @@ class MilvusServer:
     def __init__(self, pid: int, url: str) -> None:
         self.url = url
         self._pid = pid
+
+    def client(self) -> MilvusClient:
+        """Return a client of Milvus itself."""
+        from pymilvus import MilvusClient
+
+        return MilvusClient(self.url.replace("milvus://", "http://"))
 
     @contextmanager
     def halted(self) -> Iterator[None]:
@@ -121,7 +130,7 @@ def _end(pid: int, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _port(folder: Path, process: "Popen[bytes]") -> int:
+def _port(folder: Path, process: Popen[bytes]) -> int:
     """Return the port that it chose, from the file in which it writes its settings."""
     settings = folder / "configs" / "milvus.yaml"
     end = time.monotonic() + _START_SECONDS
@@ -136,6 +145,8 @@ def _port(folder: Path, process: "Popen[bytes]") -> int:
 
 
 def _answers(port: int) -> bool:
+    from pymilvus import MilvusClient, MilvusException
+
     try:
         MilvusClient(f"http://127.0.0.1:{port}", timeout=5).list_collections()
     except MilvusException:

@@ -71,9 +71,9 @@ def serve(address: str, owner: int) -> None:
     owned = os.pidfd_open(owner)
     for name in LOADED:
         import_module(name)
-    import torch  # noqa: PLC0415
+    import torch
 
-    from turnwise.service.cli import connected  # noqa: PLC0415 - after what it needs
+    from turnwise.service.cli import connected
 
     torch.set_num_threads(1)
     gc.freeze()  # what is loaded is no garbage, for any of the forks
@@ -115,9 +115,9 @@ def _attend(caller: socket.socket) -> NoReturn:
 def _become(
     arguments: list[str], folder: str, variables: dict[str, str], files: Sequence[int]
 ) -> NoReturn:
-    import torch  # noqa: PLC0415 - loaded before the fork
+    import torch
 
-    from turnwise.service.cli.main import main  # noqa: PLC0415
+    from turnwise.service.cli.main import main
 
     # The first call after a fork replaces torch's pool of threads. Two threads that call at once,
     # as when weights are loaded, may find none.

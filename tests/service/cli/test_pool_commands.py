@@ -4,16 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from qdrant_client import AsyncQdrantClient
 
 from tests.service.conftest import Command
+from tests.support import qdrant
 from tests.support.messages import REPLIES, write_lines
 from tests.support.service import Launch, Live, Turnwise, api_key
 from tests.support.waiting import eventually
 from turnwise.service.app import components
 from turnwise.service.client import uploads
-from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools.stores.qdrant import Qdrant
 
 
 def test_load_changes_what_differs_and_keeps_the_description(
@@ -232,7 +230,7 @@ def test_a_pool_that_cannot_be_moved_stays_where_it_is(
 def test_a_pool_that_was_moved_is_in_the_store_for_running_services_as_well(
     live: Live, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Qdrant(AsyncQdrantClient(":memory:"), Metrics())
+    store = qdrant.make_store()
     monkeypatch.setattr(components, "connect_store", lambda *_: store)
     monkeypatch.setenv("TURNWISE_STORE_URL", "qdrant://store.example")
     said = command("move", "default", "--namespace", live.namespace, "--to", "qdrant")

@@ -118,7 +118,7 @@ def test_haystack_component_runs_in_a_pipeline_that_was_saved(
 ) -> None:
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
     haystack = pytest.importorskip("haystack")
-    from haystack.dataclasses import ChatMessage  # noqa: PLC0415
+    from haystack.dataclasses import ChatMessage
 
     pipeline = haystack.Pipeline()
     selector = example("haystack_component").ReplySelector(live.url, top_k=2)
@@ -140,7 +140,7 @@ def test_haystack_component_through_a_conversation(
 ) -> None:
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
     pytest.importorskip("haystack")
-    from haystack.dataclasses import ChatMessage  # noqa: PLC0415
+    from haystack.dataclasses import ChatMessage
 
     replies = example("haystack_component").ReplySelector
     with closing(replies(calibrated.url)) as selector:
@@ -159,7 +159,7 @@ def test_haystack_component_through_a_conversation(
 def _rasa_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package, or where it is not installed, the three names of it that the example uses."""
     try:
-        import rasa_sdk  # type: ignore[import-not-found] # noqa: F401, PLC0415
+        import rasa_sdk  # type: ignore[import-not-found] # noqa: F401
     except ImportError:
         package = ModuleType("rasa_sdk")
         executor = ModuleType("rasa_sdk.executor")

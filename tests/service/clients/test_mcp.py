@@ -1,21 +1,23 @@
 """The tools of `turnwise mcp`, called by the client of the package `mcp`."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.messages import DIALOGUE, REPLIES, posts
 from tests.support.redis_server import free_port
 from tests.support.service import Launch, Live, api_key
 from tests.support.waiting import eventually
-from turnwise.service.mcp import make_server
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +36,10 @@ async def call(client: Client, tool: str, **arguments: object) -> dict[str, Any]
 
 @pytest.fixture
 async def client(live: Live) -> Any:
+    from mcp import Client
+
+    from turnwise.service.mcp import make_server
+
     async with Client(make_server(live.url, None)) as client:
         yield client
 
@@ -83,6 +89,8 @@ async def test_an_error_of_the_service_is_one_of_the_tool(client: Client) -> Non
 
 
 async def test_over_stdio(live: Live) -> None:
+    from mcp import Client, StdioServerParameters
+
     words = ["mcp", "--url", live.url]
     async with Client(StdioServerParameters(command=str(TURNWISE), args=words)) as client:
         assert (await call(client, "search_pool", text="Hello", count=1))["candidates"]
@@ -112,6 +120,9 @@ def _answers(url: str) -> bool:
 
 
 async def test_over_http_the_caller_sends_the_key(keyed: str) -> None:
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     async with Client(keyed) as client:
         refused = await client.call_tool("search_pool", {"text": "Hello"})
     assert refused.is_error

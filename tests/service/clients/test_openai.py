@@ -1,14 +1,18 @@
 """Chat clients of OpenAI's API, pointed at a real service."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from tests.support.messages import DIALOGUE, posts
 from tests.support.service import Live
+
+if TYPE_CHECKING:
+    import openai
 
 KEY = "tests"  # of the shared services
 ROLES = {"user": "user", "bot": "assistant"}
@@ -28,6 +32,8 @@ def best(live: Live) -> list[str]:
 
 @pytest.fixture
 def client(live: Live) -> Iterator[openai.OpenAI]:
+    import openai
+
     with openai.OpenAI(base_url=f"{live.url}/v1", api_key=KEY, max_retries=0) as client:
         yield client
 
@@ -59,6 +65,8 @@ def test_the_helper_for_streams(client: openai.OpenAI, best: list[str]) -> None:
 
 
 def test_the_asynchronous_client(live: Live, best: list[str]) -> None:
+    import openai
+
     async def ask() -> list[str]:
         async with openai.AsyncOpenAI(base_url=f"{live.url}/v1", api_key=KEY) as client:
             whole = await client.chat.completions.create(model="default", messages=MESSAGES)
@@ -77,6 +85,8 @@ def test_the_list_of_models(client: openai.OpenAI) -> None:
 
 
 def test_an_error(client: openai.OpenAI) -> None:
+    import openai
+
     with pytest.raises(openai.NotFoundError, match="there is no pool 'nobody'") as caught:
         client.chat.completions.create(model="nobody", messages=MESSAGES)
     assert caught.value.code == "pool-not-found"

@@ -38,8 +38,8 @@ def test_haystack(
 ) -> None:
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
     rankers = pytest.importorskip(f"haystack_integrations.components.rankers.{name}")
-    from haystack import Document  # noqa: PLC0415
-    from haystack.utils import Secret  # noqa: PLC0415
+    from haystack import Document
+    from haystack.utils import Secret
 
     given: dict[str, Any] = {"api_key": Secret.from_token(KEY), "top_k": 3}
     url = live.url

@@ -48,7 +48,7 @@ def test_langchain(live: Live, best: list[str], example: Example) -> None:
     pytest.importorskip("langchain_core")
     retriever = example("langchain_search").ConversationRetriever
     roles = {"user": "human", "bot": "ai"}
-    from langchain_core.messages import convert_to_messages  # noqa: PLC0415
+    from langchain_core.messages import convert_to_messages
 
     messages = convert_to_messages([(roles[speaker], text) for speaker, text in SAID])
     with Client(live.url) as client:
@@ -64,7 +64,7 @@ def test_haystack(
 ) -> None:
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
     pytest.importorskip("haystack")
-    from haystack.dataclasses import ChatMessage  # noqa: PLC0415
+    from haystack.dataclasses import ChatMessage
 
     say = {"user": ChatMessage.from_user, "bot": ChatMessage.from_assistant}
     messages = [ChatMessage.from_system("Be brief."), *(say[who](text) for who, text in SAID)]

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from pymilvus import MilvusClient
 from redis import Redis
 
 from tests.service.conftest import Command, Examined
@@ -182,7 +181,7 @@ def test_doctor_names_collections_that_no_pool_stands_for(
     milvus_server: MilvusServer,
     examined: Examined,
 ) -> None:
-    client = MilvusClient(milvus_server.url.replace("milvus://", "http://"))
+    client = milvus_server.client()
     left = f"turnwise_left_{token_hex(4)}"
     client.create_collection(left, dimension=4)
     try:

@@ -1,8 +1,8 @@
 """What the doctor says of pools as they are in Redis, without a service."""
 
 import pytest
-from qdrant_client import AsyncQdrantClient
 
+from tests.support import qdrant
 from tests.support.redis_keys import pool_key
 from tests.unit.pools.conftest import patch_records
 from turnwise.service.cli.doctor import Finding
@@ -12,7 +12,6 @@ from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import Collection, PoolKey
 from turnwise.service.pools.stores import CandidateStore
-from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.redis.connection import Redis, connect
 from turnwise.service.wire.pools import PoolRequest
 
@@ -59,7 +58,7 @@ async def test_a_pool_that_is_deleted_meanwhile_is_no_fault(
 async def test_a_pool_in_a_store_has_to_be_of_the_model(
     redis: Redis, fingerprint: str, grade: str
 ) -> None:
-    store = Qdrant(AsyncQdrantClient(":memory:"), Metrics())
+    store = qdrant.make_store()
     await store.create("turnwise_p", 3)
     await create(redis, Collection("turnwise_p", fingerprint))
     (finding,) = await examined(redis, store)

@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from qdrant_client import AsyncQdrantClient
 
+from tests.support import qdrant
 from tests.support.milvus import MilvusServer
 from tests.support.waiting import PATIENCE
 from tests.unit.pools.conftest import Replica, StartReplica
@@ -21,7 +21,6 @@ from turnwise.service.errors import StoreUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Filter
 from turnwise.service.pools.stores import CandidateStore, connect_store, milvus, remote
-from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.pools.stores.rows import name_examples
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import PoolRequest
@@ -39,8 +38,8 @@ def connected(
     if engine == "local":
         return lambda: None
     if engine == "qdrant":
-        client = AsyncQdrantClient(":memory:")
-        return lambda: Qdrant(client, Metrics())
+        client = qdrant.in_memory()
+        return lambda: qdrant.make_store(client)
     server: MilvusServer = request.getfixturevalue("milvus_server")
     return lambda: connect_store(server.url, Metrics())
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pymilvus import DataType, MilvusClient
-from qdrant_client import AsyncQdrantClient
-from qdrant_client import models as q
 
+from tests.support import qdrant
 from tests.support.milvus import MilvusServer
 from tests.support.waiting import until
 from tests.unit.pools.conftest import Replica, StartReplica
@@ -41,7 +39,6 @@ from turnwise.service.pools import (
 )
 from turnwise.service.pools.candidate import Learned
 from turnwise.service.pools.stores import connect_store
-from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.pools.stores.rows import name_examples
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.wire.fields import StoreName
@@ -361,12 +358,13 @@ async def check_former_collection(replica: Replica, engine: StoreName, folder: P
 async def test_a_former_collection_of_qdrant_is_used_without_examples(
     start: StartReplica, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = AsyncQdrantClient(":memory:")
-    store = Qdrant(client, Metrics())
+    models = pytest.importorskip("qdrant_client.models")
+    client = qdrant.in_memory()
+    store = qdrant.make_store(client)
 
     async def create(collection: str, dimension: int) -> None:
         monkeypatch.undo()
-        vectors = q.VectorParams(size=dimension, distance=q.Distance.DOT)
+        vectors = models.VectorParams(size=dimension, distance=models.Distance.DOT)
         await client.create_collection(collection, vectors)
 
     monkeypatch.setattr(store, "create", create)
@@ -382,17 +380,18 @@ async def test_a_former_collection_of_milvus_is_used_without_examples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = connect_store(milvus_server.url, Metrics())
-    client = MilvusClient(milvus_server.url.replace("milvus://", "http://"))
+    types = pytest.importorskip("pymilvus").DataType
+    client = milvus_server.client()
 
     async def create(collection: str, dimension: int) -> None:
         monkeypatch.undo()
-        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
-        schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=512)
-        schema.add_field("text", DataType.VARCHAR, max_length=8000)
-        schema.add_field("metadata", DataType.VARCHAR, max_length=16_384)
-        schema.add_field("facets", DataType.JSON)
-        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimension)
-        index = MilvusClient.prepare_index_params()
+        schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("id", types.VARCHAR, is_primary=True, max_length=512)
+        schema.add_field("text", types.VARCHAR, max_length=8000)
+        schema.add_field("metadata", types.VARCHAR, max_length=16_384)
+        schema.add_field("facets", types.JSON)
+        schema.add_field("vector", types.FLOAT_VECTOR, dim=dimension)
+        index = client.prepare_index_params()
         graph = {"M": 16, "efConstruction": 200}
         index.add_index("vector", index_type="HNSW", metric_type="IP", params=graph)
         client.create_collection(collection, schema=schema, index_params=index)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, format_trace_id
-from qdrant_client import AsyncQdrantClient
 
+from tests.support import qdrant
 from tests.support.waiting import until
 from tests.unit.pools.conftest import StartReplica, patch_records, some
 from tests.unit.pools.stores.conftest import (
@@ -60,7 +60,6 @@ from turnwise.service.pools.memory import upkeep
 from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.stores import Stored, connect_store, remote, remote_view
-from turnwise.service.pools.stores.qdrant import Qdrant
 from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolRequest
@@ -75,7 +74,7 @@ async def test_a_call_of_a_store_is_measured_and_traced(
     provider: TracerProvider, spans: InMemorySpanExporter
 ) -> None:
     metrics = Metrics()
-    store = Qdrant(AsyncQdrantClient(":memory:"), metrics)
+    store = qdrant.make_store(metrics=metrics)
     with provider.get_tracer("test").start_as_current_span("request"):
         await store.create("turnwise_traced", 3)
         with pytest.raises(StoreUnavailable):

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 REPLIES = Path(__file__).parents[2] / "examples" / "replies.jsonl"
 TOPICS = {
@@ -17,7 +17,7 @@ TOPICS = {
 class Reply(NamedTuple):
     id: str
     text: str
-    metadata: dict[str, str]
+    metadata: dict[str, Any]
     examples: Sequence[str] = ()
     group: str | None = None
 
@@ -40,7 +40,14 @@ def test_no_text_stands_twice() -> None:
 
 def test_metadata_names_a_topic_and_an_intent() -> None:
     for reply in replies():
-        assert set(reply.metadata) == {"intent", "topic"}, reply.id
+        assert set(reply.metadata) - {"after"} == {"intent", "topic"}, reply.id
         assert reply.metadata["topic"] in TOPICS, reply.id
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", reply.metadata["intent"]), reply.id
     assert {reply.metadata["topic"] for reply in replies()} == TOPICS
+
+
+def test_a_reply_follows_replies_and_groups_of_the_file() -> None:
+    names = {reply.id for reply in replies()} | {reply.group for reply in replies()}
+    followed = [name for reply in replies() for name in reply.metadata.get("after", ())]
+    assert followed
+    assert set(followed) <= names

@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Event, Thread
 
 import httpx
 import numpy as np
@@ -34,7 +36,7 @@ _PICKLES = tuple(
     for name in ("pytorch_model", "adapter_model")
 )
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-_HUB_SECONDS = 5.0
+HUB_SECONDS = 5.0
 """Time that the hub has to answer. Its library tries for minutes."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
@@ -58,8 +60,16 @@ def load_arrays(file: Path, names: Iterable[str], what: str) -> list[Float32]:
 
 
 def check_place(name: str | Path, where: str | Path) -> None:
-    """Raise ModelError if a name is neither a folder that exists nor a possible name of the hub."""
-    if not Path(where).is_dir() and not _HUB_NAME.fullmatch(str(where)):
+    """Raise ModelError if a name is neither a folder that exists nor a possible name of the hub.
+
+    `runs/mine` is a folder that does not exist, and no name of the hub, where there is a folder
+    `runs`: somebody else may have a model of that name there.
+    """
+    folder = Path(where)
+    if folder.is_dir():
+        return
+    in_a_folder = len(folder.parts) > 1 and folder.parent.is_dir()
+    if in_a_folder or not _HUB_NAME.fullmatch(str(where)):
         raise ModelError(f"model '{name}': there is no folder '{where}'")
 
 
@@ -123,11 +133,19 @@ def hub_answers() -> bool:
 
     if constants.HF_HUB_OFFLINE:
         return False
-    try:
-        httpx.head(constants.ENDPOINT, timeout=_HUB_SECONDS)
-    except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError):
-        return False  # the last two come from a proxy that cannot be used
-    return True
+    answers = Event()
+
+    def ask() -> None:
+        # ImportError and ValueError come from a proxy that cannot be used.
+        with suppress(httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError):
+            httpx.head(constants.ENDPOINT, timeout=HUB_SECONDS)
+            answers.set()
+
+    # The time-out does not cover the look-up of the address, which may take more than a minute.
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(HUB_SECONDS)
+    return answers.is_set()
 
 
 def explain_unreadable(error: Exception) -> str:

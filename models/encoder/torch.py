@@ -39,6 +39,7 @@ from turnwise.models.errors import ModelError
 from turnwise.models.model_files import (
     PROMPTS_FILE,
     UNREADABLE,
+    check_place,
     check_prompts,
     check_weights,
     explain_unreadable,
@@ -376,6 +377,21 @@ def load_sentence_transformer(name: str | Path, device: str | None = None) -> Se
         raise ModelError(f"model '{name}' has no transformer")
     model.max_seq_length = model.max_seq_length or MAX_TOKENS
     return model.eval()
+
+
+def check_model(name: str | Path) -> None:
+    """Check that a name leads to a model, without loading it.
+
+    Args:
+        name: As for `load_sentence_transformer`.
+
+    Raises:
+        ModelError: There is no such folder, and no such model in the hub.
+    """
+    where = locate_model(name)
+    check_place(name, where)
+    if not Path(where).is_dir() and find_file(name, "config.json") is None:
+        raise ModelError(f"model '{name}' {_describe_failure(where)}")
 
 
 def _describe_failure(where: str) -> str:

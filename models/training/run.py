@@ -7,7 +7,7 @@ from typing import Any
 
 from turnwise.models.card import update_card
 from turnwise.models.dialogue_files import DialogueFormat
-from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.encoder.torch import UtteranceEncoder, check_model
 from turnwise.models.evaluation.split import LENGTHS
 from turnwise.models.extras import require
 from turnwise.models.training.calibration import calibrate
@@ -85,6 +85,8 @@ def train_stages(
     stages: Sequence[Config], out: Path, *, find: Find, resume: bool, report: OnProgress
 ) -> Path:
     """Train the stages of a run, each from the model of the stage before it."""
+    if start := getattr(stages[0], "base", None):  # not after minutes of reading
+        check_model(start)
     folders = [out]
     for _ in stages[1:]:
         folders.insert(0, folders[0] / "base")

@@ -1,4 +1,5 @@
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ from turnwise.service.app import components
 from turnwise.service.settings import Settings
 
 
-@pytest.mark.parametrize("model", ["/nope", "./nope", "runs/mine/model"])
+@pytest.mark.parametrize("model", ["/nope", "./nope", "runs/mine/model", "runs/mine"])
 def test_a_folder_that_does_not_exist_is_no_reason_to_install_torch(
-    monkeypatch: pytest.MonkeyPatch, model: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModelError, match=f"model '{model}': there is no folder '{model}'"):
         components.load_encoder(Settings(), model)

@@ -1,6 +1,6 @@
 """The types of the fixtures with encoders, and tokenizers of ten words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,20 @@ from transformers import GPT2Config, PreTrainedTokenizerFast
 from turnwise.models.encoder.eight_bits import EightBitLinear, matrices
 from turnwise.models.encoder.eight_bits_graph import SCALES_FILE
 from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
+from turnwise.models.model_files import hub_answers
 from turnwise.models.roles import EncoderKind
 
 Encoders = Callable[[EncoderKind], UtteranceEncoder]
 Folder = Callable[[EncoderKind], Path]
 WORDS = ["bread", "rain", "train", "music", "garden", "letter", "winter", "river", "window", "lamp"]
+
+
+@pytest.fixture
+def unasked_hub() -> Iterator[None]:
+    """Whether the hub answers is not known, before and after the test."""
+    hub_answers.cache_clear()
+    yield
+    hub_answers.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,10 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from threading import Event
 from time import monotonic
 
+import httpx
 import pytest
 import torch
 from huggingface_hub import constants
@@ -13,7 +15,9 @@ from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerFast
 
 from tests.support.rerankers import save_tiny_classifier
+from tests.support.waiting import PATIENCE
 from tests.unit.models.conftest import Folder
+from turnwise.models import model_files
 from turnwise.models.card import EncoderFacts, Probe, update_card
 from turnwise.models.encoder.stated import StatedEncoder
 from turnwise.models.encoder.torch import UtteranceEncoder
@@ -78,14 +82,24 @@ def test_code_of_a_model_is_neither_run_nor_recommended(folder: Path) -> None:
     assert "trust_remote_code" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("unasked_hub")
 def test_a_name_of_the_hub_fails_at_once_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    hub_answers.cache_clear()
     started = monotonic()
     with pytest.raises(ModelError, match="not a folder, and the hub cannot be reached"):
         UtteranceEncoder("somebody/model", device="cpu")
     assert monotonic() < started + 30
-    hub_answers.cache_clear()
+
+
+@pytest.mark.usefixtures("unasked_hub")
+def test_the_hub_has_not_answered_while_its_address_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_up = Event()
+    monkeypatch.setattr(model_files, "HUB_SECONDS", 0.05)
+    monkeypatch.setattr(httpx, "head", lambda *_, **__: looked_up.wait(PATIENCE))
+    assert not hub_answers()
+    looked_up.set()
 
 
 def test_a_pickle_next_to_safetensors_is_not_read(folder: Path) -> None:

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
 
 from tests.unit.models.conftest import Folder
 from tests.unit.models.training.conftest import write_dialogues
 from turnwise.models.card import reranker_kind
 from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.errors import DataError, TurnwiseError
+from turnwise.models.errors import DataError, ModelError, TurnwiseError
 from turnwise.models.evaluation.confidence import Answers
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import calibration
@@ -212,6 +213,20 @@ def test_a_missing_package_is_reported_before_the_data_is_read(
     path.write_text(f'kind = "{kind}"\ndata = [{{path = "nowhere.jsonl"}}]\n{base}')
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(TurnwiseError, match=module):
+        run(path, [], tmp_path / "out")
+
+
+@pytest.mark.usefixtures("unasked_hub")
+@pytest.mark.parametrize("base", ["runs/nowhere", "somebody/model"])
+def test_a_missing_base_is_reported_before_the_data_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: str
+) -> None:
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    path = tmp_path / "config.toml"
+    path.write_text(f'kind = "pairwise"\ndata = [{{path = "nowhere.jsonl"}}]\nbase = "{base}"')
+    with pytest.raises(ModelError, match=f"model '{base}'.* folder"):
         run(path, [], tmp_path / "out")
 
 

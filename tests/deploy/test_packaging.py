@@ -266,6 +266,13 @@ def test_containers_drop_every_right() -> None:
     assert compose("turnwise")["cap_drop"] == ["ALL"]
 
 
+def test_files_of_vectors_take_no_memory() -> None:
+    assert "tmpfs" not in compose("turnwise")
+    assert "tmp:/tmp" in compose("turnwise")["volumes"]
+    (volume,) = (each for each in pod()["volumes"] if each["name"] == "tmp")
+    assert volume["emptyDir"].keys() == {"sizeLimit"}  # without a medium, it is a disk
+
+
 @pytest.mark.parametrize("service", load(COMPOSE)["services"])
 def test_compose_publishes_on_loopback_only(service: str) -> None:
     ports = compose(service).get("ports", [])

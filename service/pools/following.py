@@ -314,7 +314,7 @@ class FollowedPools:
 
     async def poll(self) -> None:
         """Look for changes in Redis, and begin the work on each pool in the background."""
-        self._awaited.update(self._is_current)
+        self._awaited.update(self.in_memory)
         changes = await self.directory.changes()
         self._check_database(changes.database_id)
         if changes != self._changes or monotonic() > self._next_full_poll:
@@ -330,7 +330,7 @@ class FollowedPools:
                 self._begin_upkeep(pool)
             else:
                 self.begin_read(pool)
-        self._awaited.update(self._is_current)
+        self._awaited.update(self.in_memory)
 
     async def _compare(self, changes: Changes) -> None:
         """Compare the pools and names here with those in Redis; drop the pools that are idle."""
@@ -344,7 +344,8 @@ class FollowedPools:
         asked = {*self.names.asked_aliases}
         if not self._awaited.are_known:
             asked |= {*self._first, *await self.directory.in_use()}
-        wanted = known_keys | {aliases.get(name, name) for name in asked}
+        successors = self._awaited.find_successors(known_aliases, aliases)
+        wanted = known_keys | {aliases.get(name, name) for name in asked} | successors
         keys = sorted(wanted & names.keys())
         for key, revision in zip(keys, await self.records.revisions(keys), strict=True):
             if revision is None:
@@ -354,11 +355,12 @@ class FollowedPools:
                 self.open(key, revision)
         for key in known_keys - names.keys():
             self._forget_deleted(key, known)
+        self._awaited.add(successors)
         self.names.listed = names.keys()
         with suppress(StateUnavailable):  # a Redis that is full still lets replicas follow it
             await self.missing.update(changes, frozenset(names.keys() | aliases.keys()))
         if not self._awaited.are_known:
-            self._awaited.begin(self.in_memory.values())
+            self._awaited.begin(self.in_memory)
             self._noted_at = monotonic()  # no request has named these pools here
         for key, pool in known.items():
             is_idle = monotonic() - pool.asked_at > IDLE_SECONDS and not pool.is_busy
@@ -394,7 +396,7 @@ class FollowedPools:
             if await pool.follow():
                 self._begin_upkeep(pool)
         finally:
-            self._awaited.update(self._is_current)
+            self._awaited.update(self.in_memory)
 
     def _begin_upkeep(self, pool: Pool) -> None:
         """Begin the background tasks that a pool needs."""

@@ -3,11 +3,12 @@
 It waits for those that were in use when it started, and for the one that must exist.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from time import monotonic
 
 from turnwise.service.pools.memory.workers import Work
 from turnwise.service.pools.pool import Pool
+from turnwise.service.pools.redis.values import PoolKey
 
 
 class AwaitedPools:
@@ -15,7 +16,8 @@ class AwaitedPools:
 
     A pool that is damaged is not awaited. A pool that does not fit into memory is awaited for a
     while, because the replicas of an earlier release may have room for it. After that the replica
-    serves its other pools: one pool must not keep a replica down.
+    serves its other pools: one pool must not keep a replica down. A pool that is moved to another
+    store meanwhile, or the pool to which an alias is moved, is awaited like the former one.
     """
 
     def __init__(self, refused_seconds: float) -> None:
@@ -25,31 +27,52 @@ class AwaitedPools:
             refused_seconds: Time for which pools that do not fit into memory are awaited.
         """
         self._refused_seconds = refused_seconds
-        self._pools: list[Pool] | None = None
+        self._keys: set[PoolKey] | None = None
         self._begun_at = 0.0
 
     @property
     def are_known(self) -> bool:
         """Whether the pools in use are known: Redis has answered once."""
-        return self._pools is not None
+        return self._keys is not None
 
     @property
     def are_ready(self) -> bool:
         """Whether the replica waits for no pool any more."""
-        return self._pools == []
+        return self._keys is not None and not self._keys
 
-    def begin(self, pools: Iterable[Pool]) -> None:
+    def begin(self, keys: Iterable[PoolKey]) -> None:
         """Wait for these pools."""
-        self._pools = list(pools)
+        self._keys = set(keys)
         self._begun_at = monotonic()
 
-    def update(self, is_current: Callable[[Pool], bool]) -> None:
-        """Stop waiting for pools that are ready, damaged, refused for too long, or not current."""
-        if not self._pools:
+    def find_successors(
+        self, before: Mapping[PoolKey, PoolKey], now: Mapping[PoolKey, PoolKey]
+    ) -> set[PoolKey]:
+        """Return the pools to which aliases of awaited pools were moved.
+
+        Args:
+            before: The pool of each alias before.
+            now: The pool of each alias now.
+        """
+        keys = self._keys or ()
+        return {now[alias] for alias, pool in before.items() if pool in keys and alias in now}
+
+    def add(self, keys: Iterable[PoolKey]) -> None:
+        """Wait for more pools, if those in use are known."""
+        if self._keys is not None:
+            self._keys.update(keys)
+
+    def update(self, in_memory: Mapping[PoolKey, Pool]) -> None:
+        """Stop waiting for pools that are ready, damaged, refused for too long, or gone."""
+        if not self._keys:
             return
-        self._pools = [pool for pool in self._pools if is_current(pool) and pool.is_awaited]
-        if monotonic() - self._begun_at > self._refused_seconds:
-            self._pools = [pool for pool in self._pools if not pool.is_refused]
+        pools = [in_memory[key] for key in self._keys if key in in_memory]
+        waits_for_refused = monotonic() - self._begun_at <= self._refused_seconds
+        self._keys = {
+            pool.key
+            for pool in pools
+            if pool.is_awaited and (waits_for_refused or not pool.is_refused)
+        }
 
 
 class RequiredPool:

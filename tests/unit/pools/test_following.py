@@ -489,6 +489,24 @@ async def test_a_pool_that_is_dropped_while_it_is_read_does_not_delay_readiness(
     await until(lambda: two.followed.ready)
 
 
+async def test_a_replica_that_starts_waits_for_the_pool_to_which_an_alias_is_moved(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await with_pool(start, "One.")
+    await one.pools.point("n", "shop", "p")
+    await one.fill("q", "Two.")
+    encoder_works = asyncio.Event()
+    monkeypatch.setattr("tests.unit.pools.conftest.DirectEncoder.opened", encoder_works.wait)
+    two = await start(fingerprint="other")
+    await one.pools.point("n", "shop", "q")
+    await one.pools.drop("n", "p")
+    await until(lambda: not two.knows())
+    assert not two.followed.ready
+    encoder_works.set()
+    await until(lambda: two.followed.ready)
+    assert two.contents("q") == one.contents("q")
+
+
 async def test_a_pool_that_another_replica_has_just_made_is_read_at_once_or_is_not_ready(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:

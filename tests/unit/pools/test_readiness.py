@@ -1,10 +1,13 @@
-"""The pool that must exist is filled once at a time, and again after a loss."""
+"""The pools that a replica waits for, and the one that must exist."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
-from turnwise.service.pools.readiness import RequiredPool
+from turnwise.service.pools.pool import Pool
+from turnwise.service.pools.readiness import AwaitedPools, RequiredPool
+from turnwise.service.pools.redis.values import PoolKey
 
 pytestmark = pytest.mark.anyio
 
@@ -21,6 +24,24 @@ class _Pool:
         self.fills += 1
         self.begun.set()
         await self.go_on.wait()
+
+
+class _Read:
+    """A pool that is read, or is being read."""
+
+    key = PoolKey("n", "p")
+    is_refused = False
+
+    def __init__(self, *, is_awaited: bool) -> None:
+        self.is_awaited = is_awaited
+
+
+async def test_a_pool_that_is_opened_again_at_another_place_is_still_awaited() -> None:
+    awaited = AwaitedPools(refused_seconds=60.0)
+    awaited.begin([_Read.key])
+    for is_awaited in (True, True, False):
+        awaited.update({_Read.key: cast(Pool, _Read(is_awaited=is_awaited))})
+        assert awaited.are_ready is not is_awaited
 
 
 async def test_a_pool_that_takes_long_to_fill_is_not_filled_twice_at_once() -> None:

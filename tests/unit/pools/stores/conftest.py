@@ -1,6 +1,6 @@
 """Pools in a candidate store, or in memory: what tests of both need.
 
-A test names its engines by a mark (`every_store`, `any_store`, `any_engine`). Then `start_with`
+A test names its engines by a mark (`any_store`, `any_engine`). Then `start_with`
 starts replicas with the engine, `filled` starts one with a pool of some candidates, and `left`
 returns the collections that the test has left in the engine.
 """
@@ -127,8 +127,7 @@ def query_of(replica: Replica, seed: int = 0) -> Float32:
     return query.astype(np.float32)
 
 
-every_store = pytest.mark.parametrize("engine", ["local", "milvus", "qdrant"])
-# A rule that no code of an engine bears on; Milvus, a whole server, takes seconds for each.
+# Rules of pools, for which Milvus takes seconds each: `test_contract.py` tests its own code.
 SLOW = pytest.param("milvus", marks=pytest.mark.nightly)
 any_store = pytest.mark.parametrize("engine", ["local", "qdrant", SLOW])
 any_engine = pytest.mark.parametrize("engine", ["qdrant", SLOW])

@@ -22,7 +22,6 @@ from tests.unit.pools.stores.conftest import (
     any_store,
     both,
     contents,
-    every_store,
     store_of,
 )
 from turnwise.models.arrays import Float32
@@ -104,7 +103,7 @@ async def stored_examples(replica: Replica) -> list[str]:
     return sorted(row.candidate.text for batch in batches for row in batch)
 
 
-@every_store
+@any_store
 async def test_a_candidate_is_found_once_by_its_best_example(filled: Fill) -> None:
     replica = await filled(*CANDIDATES)
     view = await find_examples(replica, 3)
@@ -124,7 +123,7 @@ async def test_a_candidate_is_found_once_by_its_best_example(filled: Fill) -> No
     assert [hit.candidate for hit in money] == [PAY]
 
 
-@every_store
+@any_store
 async def test_given_candidates_get_their_best_examples(filled: Fill) -> None:
     replica = await filled(*CANDIDATES)
     view = await find_examples(replica, 3)
@@ -137,7 +136,7 @@ async def test_given_candidates_get_their_best_examples(filled: Fill) -> None:
     assert await view.fetch(["hours-2", "nowhere"]) == [LEARNED, None]
 
 
-@every_store
+@any_store
 async def test_the_spread_is_that_of_all_examples(filled: Fill) -> None:
     replica = await filled(*CANDIDATES)
     view = await find_examples(replica, 3)
@@ -150,7 +149,7 @@ async def test_the_spread_is_that_of_all_examples(filled: Fill) -> None:
     assert spread.deviation == pytest.approx(np.std(scores), rel=1e-2)
 
 
-@every_store
+@any_store
 async def test_a_text_leads_to_its_group(filled: Fill) -> None:
     replica = await filled(*CANDIDATES)
     view = await find_examples(replica, 3)
@@ -158,7 +157,7 @@ async def test_a_text_leads_to_its_group(filled: Fill) -> None:
     assert await view.groups_of(set()) == frozenset()
 
 
-@every_store
+@any_store
 async def test_followers_are_found_by_the_id_and_the_group_of_a_reply(filled: Fill) -> None:
     follower = Candidate.of(
         "Are you coming?", "come", {"after": ["hours", "pay"], "topic": "visit"}

@@ -6,6 +6,7 @@ vector of the newest utterance. `models.fusion` makes one score of both.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -84,11 +85,16 @@ class FusedSearch:
 
         One search goes by replies, the other one by examples. The fused score grows with both
         scores, so a candidate that neither of them found has at most the fused score of their last
-        hits. They go deeper until enough candidates reach that bound.
+        hits. They go deeper until `top_k` candidates reach that bound.
         """
         of_replies = await self.view.spread(self.query, self.where)
         of_examples = await self.view.example_spread(self.said, self.where)
-        scale = (of_replies, of_examples, self.utterance_count)
+        fuse = partial(
+            self.fusion.scores,
+            of_replies=of_replies,
+            of_examples=of_examples,
+            utterances=self.utterance_count,
+        )
         depth = 2 * top_k
         while True:
             by_reply = await self.view.search(self.query, depth, self.where)
@@ -97,25 +103,25 @@ class FusedSearch:
             bonuses = np.array([self.followers.bonus_of(hit) for hit in hits])
             replies = np.array([self.reply_score(hit) for hit in hits]) + bonuses
             examples = np.array([self.example_score(hit) for hit in hits])
-            fused = self.fusion.scores(replies, examples, *scale)
-            order = np.argsort(-fused, kind="stable")[:top_k]
-            if len(by_reply) < depth or len(hits) == 0:
+            scores = fuse(replies, examples)
+            best = np.argsort(-scores, kind="stable")[:top_k]
+            if len(by_reply) < depth:  # the whole pool was found
                 break
-            last_reply = np.array([by_reply[-1].score])
-            is_full = len(by_example) == depth
-            last_example = np.array([by_example[-1].score if is_full else NO_EXAMPLE])
-            bound = self.fusion.scores(last_reply, last_example, *scale)
-            if len(order) == top_k and fused[order[-1]] >= bound[0]:
+            last_reply = by_reply[-1].score
+            last_example = by_example[-1].score if len(by_example) == depth else NO_EXAMPLE
+            [bound] = fuse(np.array([last_reply]), np.array([last_example]))
+            if scores[best[-1]] >= bound:
                 break
             depth *= 2
-        matched = self.fusion.has_matched(replies, examples, *scale)
-        return [
-            hits[index]._replace(
-                score=float(fused[index]),
-                match=hits[index].match if matched[index] else None,
-            )
-            for index in order.tolist()
-        ]
+        has_matched = self.fusion.has_matched(
+            replies[best], examples[best], of_replies, of_examples, self.utterance_count
+        )
+        fused: list[Hit] = []
+        for index, matched in zip(best.tolist(), has_matched.tolist(), strict=True):
+            hit = hits[index]
+            match = hit.match if matched else None
+            fused.append(hit._replace(score=float(scores[index]), match=match))
+        return fused
 
     def reply_score(self, hit: Hit) -> float:
         """Return the score of a hit without its examples and without a bonus."""

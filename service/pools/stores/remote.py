@@ -239,22 +239,20 @@ class RemotePool(Pool):
         progress: EncodingProgress | None = None,
     ) -> _Plan:
         """Return what an edit changes in the present candidates; new vectors go into `vectors`."""
-        rows = await fetch_rows(self.store, known.collection.name, ids)
-        has = {id: row.candidate for id, row in rows.items()}
-        changed = select_changed(has.get, make(has))
+        collection = known.collection.name
+        rows = await fetch_rows(self.store, collection, ids)
+        present = {id: row.candidate for id, row in rows.items()}
+        changed = select_changed(present.get, make(present))
         self._check_examples(changed)
-        before = example_rows(has[each.id] for each in changed if each.id in has)
-        after = {row.id for row in example_rows(changed)}
-        kept = await fetch_rows(
-            self.store,
-            name_examples(known.collection.name),
-            [row.id for row in before if row.id in after],
-        )
+        replaced = [present[each.id] for each in changed if each.id in present]
+        rows_before = {row.id for row in example_rows(replaced)}
+        rows_after = {row.id for row in example_rows(changed)}
+        kept = sorted(rows_before & rows_after)
+        kept_rows = await fetch_rows(self.store, name_examples(collection), kept)
         vectors.candidates.update(_vectors_by_text(rows))
-        vectors.examples.update(_vectors_by_text(kept))
+        vectors.examples.update(_vectors_by_text(kept_rows))
         batch = await self._encode(changed, vectors, progress)
-        former = [row.id for row in before if row.id not in after]
-        return _Plan(batch, former)
+        return _Plan(batch, former_rows=sorted(rows_before - rows_after))
 
     async def _encode(
         self,

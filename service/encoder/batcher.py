@@ -307,14 +307,15 @@ class Batcher:
 
     def _take(self, batch: Batch) -> None:
         """Remove the texts of the next batch, which counts for the namespace of its first text."""
-        taken = set(map(id, batch))
-        sizes = Counter((text.request.namespace, text.request.priority) for text in batch)
+        first = batch[0].request
         self._batches += 1
-        self._last_batch[batch[0].request.namespace, batch[0].request.priority.lane] = self._batches
-        for key, size in sizes.items():
+        self._last_batch[first.namespace, first.priority.lane] = self._batches
+        taken = set(batch)
+        for key in {(text.request.namespace, text.request.priority) for text in batch}:
             line = self._lines[key]
-            line.tokenized = deque(text for text in line.tokenized if id(text) not in taken)
-            self._resize(line, -size)
+            left = deque(text for text in line.tokenized if text not in taken)
+            self._resize(line, len(left) - len(line.tokenized))
+            line.tokenized = left
 
     def _line_of(self, request: EncodingRequest) -> _Line | None:
         """Return the line that a request waits in; None if it was cleared."""

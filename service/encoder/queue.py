@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from enum import Enum, auto
 from statistics import median
 
 import numpy as np
@@ -48,6 +49,13 @@ IDLE_SECONDS = 5.0
 """Pause after which an idle remote encoder is tried: it may go away meanwhile."""
 STALLED_SECONDS = 10.0
 HUNG_SECONDS = 60.0
+
+
+class _Order(Enum):
+    """What the encoder thread does where there is no work."""
+
+    TRY_MODEL = auto()
+    STOP = auto()
 
 
 class _Pace:
@@ -267,38 +275,43 @@ class EncoderQueue:
             self._metrics.rejected_requests.labels(reason).inc()
 
     def _run_all(self) -> None:
-        while (work := self._next_work()) is not None:
-            if isinstance(work, TextSlice):
-                self._tokenize(work)
-            elif work:
-                begin = time.monotonic()
-                self._runner.run(work)
-                pace = self._paces[work[0].request.priority]
-                pace.record((time.monotonic() - begin) / len(work))
-            else:
+        while (work := self._wait_for_work()) is not _Order.STOP:
+            if work is _Order.TRY_MODEL:
                 self._runner.try_model()
+            elif isinstance(work, TextSlice):
+                self._tokenize(work)
+            else:
+                self._run(work)
+
+    def _run(self, batch: Batch) -> None:
+        begin = time.monotonic()
+        self._runner.run(batch)
+        pace = self._paces[batch[0].request.priority]
+        pace.record((time.monotonic() - begin) / len(batch))
 
     def _tokenize_all(self) -> None:
         while part := self._next_slice():
             self._tokenize(part)
 
-    def _next_work(self) -> Batch | TextSlice | None:
-        """Wait for work; return it, an empty batch to try the model, or None to stop."""
+    def _wait_for_work(self) -> Batch | TextSlice | _Order:
+        """Return the next work of the encoder thread; wait until there is some."""
         with self._lock:
             self._busy_since = None
             while True:
-                if work := self._batcher.next_work():
-                    if not isinstance(work, TextSlice):
-                        self._busy_since = time.monotonic()
-                        if self._batcher.has_slices:
-                            self._tokenizer_wakes.notify()
+                work = self._batcher.next_work()
+                if isinstance(work, TextSlice):
+                    return work
+                if work is not None:
+                    self._busy_since = time.monotonic()
+                    if self._batcher.has_slices:
+                        self._tokenizer_wakes.notify()
                     return work
                 if self._is_over:  # checked after next_work, which may drop the last texts
                     self._wake_all()
-                    return None
+                    return _Order.STOP
                 if not self._encoder_wakes.wait(self._idle_seconds()):
                     self._busy_since = time.monotonic()  # the trial may hang as well
-                    return []
+                    return _Order.TRY_MODEL
 
     def _idle_seconds(self) -> float | None:
         """Return the seconds after which an idle encoder is tried; None for never."""

@@ -234,47 +234,66 @@ class BodyLimit(_HttpMiddleware):
         self._limits = limits
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        most = self._body_limit(scope)
-        seen = 0
-        whole = False
-        begin: float | None = None  # set when the first part is read
-        too_large = BodyTooLarge(f"the body has more than the limit of {most} bytes")
-        encoding_error = _find_encoding_error(scope)
-        is_declared_too_large = _declared_length(scope) > most
-
-        async def read() -> Message:
-            nonlocal begin, seen, whole
-            begin = begin or asyncio.get_running_loop().time()
-            until = None if whole else begin + BODY_SECONDS + seen / BODY_RATE
-            try:
-                async with asyncio.timeout_at(until):
-                    message = await receive()
-            except TimeoutError:
-                raise BodyTooSlow(f"only {seen} bytes of the body arrived in time") from None
-            seen += len(message.get("body", b""))
-            whole = not message.get("more_body", False)
-            if seen > most:
-                raise too_large
-            return message
-
-        async def receive_checked() -> Message:
-            # Errors are raised here rather than at once, so that the route checks the key first.
-            if is_declared_too_large:
-                raise too_large
-            message = await read()
-            if encoding_error is None:
-                return message
-            # A client whose connection is closed with its body unread may lose the answer.
-            while not whole and seen <= self._limits.max_body_bytes:
-                await read()
-            raise encoding_error
-
-        await self.app(scope, receive_checked, send)
-
-    def _body_limit(self, scope: Scope) -> int:
         # Match the whole path: a session may be named `candidates`, and its bodies are not uploads.
-        upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
-        return self._limits.max_upload_bytes if upload else self._limits.max_body_bytes
+        is_upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
+        limit = self._limits.max_upload_bytes if is_upload else self._limits.max_body_bytes
+        body = _CheckedBody(scope, receive, limit, unread_limit=self._limits.max_body_bytes)
+        await self.app(scope, body.receive, send)
+
+
+class _CheckedBody:
+    """The body of a request, which is checked while the route reads it.
+
+    Errors are raised by `receive` rather than at once, so that the route checks the key first.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, limit: int, unread_limit: int) -> None:
+        """Check the headers.
+
+        Args:
+            scope: The request.
+            receive: Returns the parts of the body.
+            limit: Most bytes of the body.
+            unread_limit: Bytes that are read of a body whose headers are wrong.
+        """
+        self._receive = receive
+        self._limit = limit
+        self._unread_limit = unread_limit
+        self._is_declared_too_large = _declared_length(scope) > limit
+        self._encoding_error = _find_encoding_error(scope)
+        self._seen = 0
+        self._is_whole = False
+        self._begin: float | None = None  # set when the first part is read
+
+    async def receive(self) -> Message:
+        if self._is_declared_too_large:
+            raise self._too_large()
+        message = await self._read()
+        if self._encoding_error is None:
+            return message
+        # A client whose connection is closed with its body unread may lose the answer.
+        while not self._is_whole and self._seen <= self._unread_limit:
+            await self._read()
+        raise self._encoding_error
+
+    async def _read(self) -> Message:
+        """Return the next part, which must come in time and not exceed the limit."""
+        if self._begin is None:
+            self._begin = asyncio.get_running_loop().time()
+        until = None if self._is_whole else self._begin + BODY_SECONDS + self._seen / BODY_RATE
+        try:
+            async with asyncio.timeout_at(until):
+                message = await self._receive()
+        except TimeoutError:
+            raise BodyTooSlow(f"only {self._seen} bytes of the body arrived in time") from None
+        self._seen += len(message.get("body", b""))
+        self._is_whole = not message.get("more_body", False)
+        if self._seen > self._limit:
+            raise self._too_large()
+        return message
+
+    def _too_large(self) -> BodyTooLarge:
+        return BodyTooLarge(f"the body has more than the limit of {self._limit} bytes")
 
 
 def _declared_length(scope: Scope) -> int:

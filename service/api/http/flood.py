@@ -73,18 +73,28 @@ class Flood:
         if caller and status not in _REFUSALS:
             return 0.0
         pace = self._refused if caller else self._keyless
-        now = monotonic()
-        due = max(self._due.get(caller, now), now)
-        if due < now + _SECONDS:
-            self._due[caller] = due + 1 / pace.rate
+        if self._keeps(pace, caller):
             return 0.0
         if not (self._of_keys or self._of_addresses):
             asyncio.get_running_loop().call_later(_SECONDS, self._log_counts)
         if caller:
             self._of_keys[caller.key, state["namespace"]] += 1
         else:
-            self._of_addresses[(scope.get("client") or ("unknown",))[0]] += 1
+            client = scope.get("client")
+            self._of_addresses[client[0] if client else "unknown"] += 1
         return pace.pause
+
+    def _keeps(self, pace: Pace, caller: Caller | None) -> bool:
+        """Return whether one more answer to a caller keeps the pace; if so, count it.
+
+        Answers may be a second early, so a caller gets up to `pace.rate` of them at once.
+        """
+        now = monotonic()
+        due = max(self._due.get(caller, now), now)
+        if due >= now + _SECONDS:
+            return False
+        self._due[caller] = due + 1 / pace.rate
+        return True
 
     def _log_counts(self) -> None:
         for (key, namespace), requests in self._of_keys.items():

@@ -452,21 +452,29 @@ class Contents:
         """
         edits = Size.total(sizes)
         joined = Size.total(sizes[1:])  # `after` joins all edits but the first
-        base = self.base.size
-        added = edits
-        if not base.candidates:  # the first edit becomes the base
-            base = sizes[0]
-            added = joined
-        needed = edits.candidates * _LOOKUPS + edits.examples * _ENTRY
-        needed += sum(map(self._copy_bytes, sizes))
-        needed += self._count_memory(joined)
-        needed += self._copy_bytes(self.overlay.size)  # the next overlay has it as well
+        tables = edits.candidates * _LOOKUPS + edits.examples * _ENTRY
+        made_edits = sum(map(self._copy_bytes, sizes))
+        joined_edit = self._count_memory(joined)
+        copied_overlay = self._copy_bytes(self.overlay.size)
+        if self.base.candidates:
+            merge = self._bytes_of_merge(self.base.size, edits)
+        else:  # the first edit becomes the base
+            merge = self._bytes_of_merge(sizes[0], joined)
+        return tables + made_edits + joined_edit + copied_overlay + merge
+
+    def _bytes_of_merge(self, base: Size, added: Size) -> int:
+        """Return the bytes that `after` takes to merge; 0 if it is sure not to merge.
+
+        Args:
+            base: The size of the base.
+            added: The size of what edits add to it.
+        """
         # Each new vector may replace one of the base, which then counts as dead.
         unmerged = self.dead + self.overlay.size.vectors + 2 * added.vectors
-        if self.base.is_exact and unmerged > _merge_limit(base.vectors):
-            needed += self._copy_bytes(base) + self._copy_bytes(added)
-            needed += count_copied(self.base.candidates)
-        return needed
+        if not self.base.is_exact or unmerged <= _merge_limit(base.vectors):
+            return 0
+        copied = self._copy_bytes(base) + self._copy_bytes(added)
+        return copied + count_copied(self.base.candidates)
 
     def merge(
         self, make_index: MakeIndex, make_example_index: MakeIndex | None = None

@@ -261,22 +261,28 @@ class InteractionNetwork(nn.Module):
         The embeddings and the first block's self-attention do not depend on the other text of a
         pair, so they are computed once for each text.
         """
-        of_pair = pairs.utterance, pairs.response
-        texts = [self.dropout(self.embedding(ids)) for ids in (pairs.utterances, pairs.responses)]
-        masks = [ids != PADDING for ids in (pairs.utterances, pairs.responses)]
-        sides = [(block.utterance, block.response) for block in self._blocks()]
-        selves = [
-            s.to_itself(x, x, mask) for s, x, mask in zip(sides[0], texts, masks, strict=True)
-        ]
-        u0, r0 = (x[index] for x, index in zip(texts, of_pair, strict=True))
-        u_self, r_self = (x[index] for x, index in zip(selves, of_pair, strict=True))
-        u_mask, r_mask = (mask[index] for mask, index in zip(masks, of_pair, strict=True))
+        blocks = self._blocks()
+        utterances = self.dropout(self.embedding(pairs.utterances))
+        responses = self.dropout(self.embedding(pairs.responses))
+        u_known = pairs.utterances != PADDING
+        r_known = pairs.responses != PADDING
+        u_attended = blocks[0].utterance.to_itself(utterances, utterances, u_known)
+        r_attended = blocks[0].response.to_itself(responses, responses, r_known)
+
+        u_initial = utterances[pairs.utterance]
+        r_initial = responses[pairs.response]
+        u_mask = u_known[pairs.utterance]
+        r_mask = r_known[pairs.response]
         cells = u_mask[:, :, None] & r_mask[:, None]
-        u = u0
-        r = r0
+        u = u_initial
+        r = r_initial
         vectors = []
-        for index, block in enumerate(self._blocks()):
-            if index:
+        for index, block in enumerate(blocks):
+            is_first = index == 0
+            if is_first:
+                u_self = u_attended[pairs.utterance]
+                r_self = r_attended[pairs.response]
+            else:
                 u_self = block.utterance.to_itself(u, u, u_mask)
                 r_self = block.response.to_itself(r, r, r_mask)
             u_cross = block.utterance.crossed(u, r, r_mask)
@@ -285,9 +291,10 @@ class InteractionNetwork(nn.Module):
             matrices = [similarity(*both[number]) for number in self.sizes.matrices]
             vectors.append(block.matching(torch.stack(matrices, dim=1) * cells[:, None]))
             if block.utterance.compression and block.response.compression:
-                u_initial, r_initial = (u0, r0) if index else (None, None)
-                u = block.utterance.compression(u, u_self, u_cross, u_initial)
-                r = block.response.compression(r, r_self, r_cross, r_initial)
+                u_added = None if is_first else u_initial
+                r_added = None if is_first else r_initial
+                u = block.utterance.compression(u, u_self, u_cross, u_added)
+                r = block.response.compression(r, r_self, r_cross, r_added)
         return torch.stack(vectors)
 
     def score(self, matching: Tensor, turns: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ and memory double with each goal, so there may be at most `MAX_GOALS`.
 
 import heapq
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,20 @@ _DECIMALS = 10
 class Order:
     """Indices of the goals in the order to pursue them, and its score."""
 
+    order: tuple[int, ...]
+    score: float
+
+
+class _Prefix(NamedTuple):
+    """The first goals of an order. The least one is the most promising, as a heap wants it.
+
+    Attributes:
+        negated_bound: The score of the best order that begins so, negated.
+        order: Indices of the goals.
+        score: Their part of the score.
+    """
+
+    negated_bound: float
     order: tuple[int, ...]
     score: float
 
@@ -159,18 +173,22 @@ def _best_orders(links: Float64, pull: Float64, top: int) -> tuple[Order, ...]:
     n = len(links)
     gains = np.outer(position_weights(n), pull)
     completions = _score_completions(links, gains)
-    prefixes: list[tuple[float, tuple[int, ...], float]] = [(0.0, (), 0.0)]
+    prefixes = [_Prefix(0.0, (), 0.0)]
     found: list[Order] = []
     while prefixes and len(found) < top:
-        bound, prefix, score = heapq.heappop(prefixes)
-        if len(prefix) == n:
-            found.append(Order(prefix, -bound))
+        prefix = heapq.heappop(prefixes)
+        if len(prefix.order) == n:
+            found.append(Order(prefix.order, -prefix.negated_bound))
             continue
-        left = np.setdiff1d(np.arange(n), prefix)
-        scores = score + gains[len(prefix), left] + (links[prefix[-1], left] if prefix else 0)
-        bounds = -np.round(scores + completions[(1 << left).sum() ^ (1 << left), left], _DECIMALS)
-        for goal, new_bound, new_score in zip(left.tolist(), bounds, scores, strict=True):
-            heapq.heappush(prefixes, (float(new_bound), (*prefix, goal), float(new_score)))
+        left = np.setdiff1d(np.arange(n), prefix.order)
+        scores = prefix.score + gains[len(prefix.order), left]
+        if prefix.order:
+            scores += links[prefix.order[-1], left]
+        left_bits = 1 << left
+        bounds = np.round(scores + completions[left_bits.sum() ^ left_bits, left], _DECIMALS)
+        for goal, bound, score in zip(left.tolist(), bounds, scores, strict=True):
+            longer = _Prefix(-float(bound), (*prefix.order, goal), float(score))
+            heapq.heappush(prefixes, longer)
     return tuple(found)
 
 
@@ -183,14 +201,16 @@ def _score_completions(links: Float64, gains: Float64) -> Float64:
     n = len(links)
     goals = np.arange(n)
     bits = 1 << goals
-    sets = np.arange(1 << n)
-    sizes = np.bitwise_count(sets)
+    all_sets = np.arange(1 << n)
+    sizes = np.bitwise_count(all_sets)
     values = np.zeros((1 << n, n))
-    for size in range(1, n):
-        left = sets[sizes == size, None]
-        tails = np.where(left & bits, gains[n - size] + values[left ^ bits, goals], -np.inf)
-        best = np.full_like(tails, -np.inf)
+    for size in range(1, n):  # larger sets need the values of smaller ones
+        sets = all_sets[sizes == size]
+        has_goal = (sets[:, None] & bits) != 0  # (sets, n), as the next two
+        without_goal = sets[:, None] ^ bits  # read only where the set has the goal
+        from_goal = np.where(has_goal, gains[n - size] + values[without_goal, goals], -np.inf)
+        best = np.full((len(sets), n), -np.inf)
         for y in range(n):
-            np.maximum(best, links[:, y] + tails[:, y, None], out=best)
-        values[left[:, 0]] = best
+            np.maximum(best, links[:, y] + from_goal[:, y, None], out=best)
+        values[sets] = best
     return values

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -213,60 +213,99 @@ def fit_cascade(lists: ShortLists) -> Cascade | None:
     It is None if the re-ranker finds no more true replies than the first stage. The figures of its
     confidence are cross-validated: each was fitted on other dialogues.
     """
-    fitted = {count: _fit_weight(lists.first(count)) for count in CANDIDATES}
-    if max(recall for _, recall in fitted.values()) <= _recall(lists.true == 0, lists):
-        return None
+    first_is_right = lists.true == 0
     few, many = CANDIDATES
-    candidates = many if fitted[many][1] - fitted[few][1] >= WORTH else few
-    weight, _ = fitted[candidates]
-    short = lists.first(candidates)
-    combined = short.combine(weight)
-    first = combined.argmax(axis=1)
-    below = _fit_threshold(short, first == short.true)
-    deep = short.before < below
-    rows = np.arange(len(first))
-    second = np.sort(combined, axis=1)[:, -2]
-    features = reranked_features(
-        short.before, short.logits[rows, first], combined[rows, first] - second, first == 0
-    )[deep]
-    right = (first == short.true)[deep]
-    confidence = held_out(features, right, short.dialogue[deep])
-    calibration = RerankedCalibration(*regress(features, right).tolist())
-    figures = {
-        "answers": len(right),
-        "right_before": _recall(short.true == 0, short),
-        "right": _recall(np.where(deep, first, 0) == short.true, short),
-        "share": float(deep.mean()),
-        "calibration_error": calibration_error(confidence, right),
-        "auroc": auroc(confidence, right) or np.nan,
-    }
-    fitted_figures = {name: round(float(value), 4) for name, value in figures.items()}
-    return Cascade(candidates, weight, below, replace(calibration, fitted=fitted_figures))
+    of_few = _fit_weight(lists.first(few))
+    of_many = _fit_weight(lists.first(many))
+    if max(of_few.recall, of_many.recall) <= _recall(first_is_right, lists):
+        return None
+    is_worth_many = of_many.recall - of_few.recall >= WORTH
+    candidates = many if is_worth_many else few
+    weight = of_many.weight if is_worth_many else of_few.weight
+    reranked = _rerank(lists.first(candidates), weight)
+    below = _fit_threshold(reranked)
+    return Cascade(candidates, weight, below, _calibrate(reranked, below))
 
 
-def _fit_weight(lists: ShortLists) -> tuple[float, float]:
-    """Return the least weight whose R@1 is about the best, and the best R@1."""
-    found = [
-        _recall(lists.combine(weight).argmax(axis=1) == lists.true, lists) for weight in WEIGHTS
-    ]
-    recalls = np.array(found)
-    best = recalls.max()
-    return float(WEIGHTS[np.argmax(recalls >= best - TOLERANCE)]), float(best)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reranked:
+    """The hits that are first after a re-ranker read the short lists.
 
-
-def _fit_threshold(lists: ShortLists, right: Mask) -> float:
-    """Return the greatest threshold whose R@1 is about the best.
-
-    Args:
-        lists: The short lists.
-        right: (n,) whether the re-ranked first hit is the true reply.
+    Attributes:
+        lists: The n short lists.
+        features: (n, 4) the features of the confidence in the first hit.
+        is_right: (n,) whether it is the true reply.
     """
-    found = [
-        _recall(np.where(lists.before < below, right, lists.true == 0), lists)
-        for below in THRESHOLDS
-    ]
-    recalls = np.array(found)
-    return round(float(THRESHOLDS[np.flatnonzero(recalls >= recalls.max() - TOLERANCE)[-1]]), 2)
+
+    lists: ShortLists
+    features: Float64
+    is_right: Mask
+
+
+def _rerank(lists: ShortLists, weight: float) -> _Reranked:
+    combined = lists.combine(weight)
+    first = combined.argmax(axis=1)
+    rows = np.arange(len(first))
+    second_best = np.sort(combined, axis=1)[:, -2]
+    features = reranked_features(
+        before=lists.before,
+        logit=lists.logits[rows, first],
+        margin=combined[rows, first] - second_best,
+        stayed=first == 0,
+    )
+    return _Reranked(lists, features, is_right=first == lists.true)
+
+
+def _calibrate(reranked: _Reranked, below: float) -> RerankedCalibration:
+    """Return the confidence of the answers that a re-ranker reads, with its figures."""
+    lists = reranked.lists
+    is_read = lists.before < below
+    features = reranked.features[is_read]
+    is_right = reranked.is_right[is_read]
+    confidence = held_out(features, is_right, lists.dialogue[is_read])
+    was_right = lists.true == 0
+    figures = {
+        "answers": len(is_right),
+        "right_before": _recall(was_right, lists),
+        "right": _recall(np.where(is_read, reranked.is_right, was_right), lists),
+        "share": float(is_read.mean()),
+        "calibration_error": calibration_error(confidence, is_right),
+        "auroc": auroc(confidence, is_right) or np.nan,
+    }
+    rounded = {name: round(float(value), 4) for name, value in figures.items()}
+    calibration = RerankedCalibration(*regress(features, is_right).tolist())
+    return replace(calibration, fitted=rounded)
+
+
+class _FittedWeight(NamedTuple):
+    """A weight of the first stage's score, and the best R@1 of all weights."""
+
+    weight: float
+    recall: float
+
+
+def _fit_weight(lists: ShortLists) -> _FittedWeight:
+    """Return the least weight whose R@1 is about the best."""
+    recalls = np.array(
+        [_recall(lists.combine(weight).argmax(axis=1) == lists.true, lists) for weight in WEIGHTS]
+    )
+    best = recalls.max()
+    least = np.flatnonzero(recalls >= best - TOLERANCE)[0]
+    return _FittedWeight(float(WEIGHTS[least]), float(best))
+
+
+def _fit_threshold(reranked: _Reranked) -> float:
+    """Return the greatest threshold whose R@1 is about the best."""
+    lists = reranked.lists
+    was_right = lists.true == 0
+    recalls = np.array(
+        [
+            _recall(np.where(lists.before < below, reranked.is_right, was_right), lists)
+            for below in THRESHOLDS
+        ]
+    )
+    greatest = np.flatnonzero(recalls >= recalls.max() - TOLERANCE)[-1]
+    return round(float(THRESHOLDS[greatest]), 2)
 
 
 def _recall(right: Mask, lists: ShortLists) -> float:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -101,15 +102,17 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         if fallback:
             stack.push_async_callback(fallback.close)
         services = _make_services(
-            settings,
-            metrics,
-            keys,
-            components,
-            reranking=reranking,
-            planner=planner,
-            journal=journal,
-            redact=redact,
-            fallback=fallback,
+            _Parts(
+                settings=settings,
+                metrics=metrics,
+                keys=keys,
+                components=components,
+                reranking=reranking,
+                planner=planner,
+                journal=journal,
+                redact=redact,
+                fallback=fallback,
+            )
         )
         stack.push_async_callback(services.turns.close)
         if settings.default_pool:
@@ -209,52 +212,54 @@ def load_own_reranker(settings: Settings) -> tuple[PairReranker, Cascade] | None
     return reranker, read_cascade(folder / OWN_RERANKER)
 
 
-class _UseCases:
-    """Makes the use cases of running components from the parts that they share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """The running parts that the use cases work with."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        metrics: Metrics,
-        components: Components,
-        reranking: Reranking,
-        *,
-        journal: Journal | None,
-        redact: Hook | None,
-    ) -> None:
+    settings: Settings
+    metrics: Metrics
+    keys: ApiKeys
+    components: Components
+    reranking: Reranking
+    planner: FairThreads
+    journal: Journal | None
+    redact: Hook | None
+    fallback: FallbackService | None
+
+
+class _UseCases:
+    """Makes the use cases, which share sessions, contexts and the pipeline."""
+
+    def __init__(self, parts: _Parts) -> None:
+        components = parts.components
         encoder = components.cached
-        self._settings = settings
-        self._metrics = metrics
-        self._components = components
-        self._encoder = encoder
+        timeout = parts.settings.request_timeout
+        self._parts = parts
         self._pools = components.pools
-        self._reranking = reranking
-        self._journal = journal
         self._store = SessionStore(
             components.redis,
-            metrics,
+            parts.metrics,
             fingerprint=encoder.fingerprint,
             dimension=encoder.dimension,
-            ttl=settings.session_ttl,
+            ttl=parts.settings.session_ttl,
             paired=encoder.kind.paired,
-            max_sessions=settings.max_sessions,
+            max_sessions=parts.settings.max_sessions,
         )
-        self._feedback = FeedbackStore(components.redis, metrics)
-        self._writers = SessionWriters(metrics, settings.request_timeout)
-        self._contexts = Contexts(self._store, encoder, timeout=settings.request_timeout)
+        self._writers = SessionWriters(parts.metrics, timeout)
+        self._contexts = Contexts(self._store, encoder, timeout=timeout)
         confidence = Confidence(
             encoder.calibration,
             encoder.example_calibration,
             encoder.aggregation,
             encoder.knows_script,
         )
-        self._pipeline = Pipeline(reranking, components.pairwise, confidence, encoder.fusion)
+        self._pipeline = Pipeline(parts.reranking, components.pairwise, confidence, encoder.fusion)
         self.learning = Learning(
             sessions=self._store,
             contexts=self._contexts,
             pools=self._pools,
-            redact=redact,
-            timeout=settings.request_timeout,
+            redact=parts.redact,
+            timeout=timeout,
         )
 
     def make_turns(self) -> Turns:
@@ -264,32 +269,32 @@ class _UseCases:
             contexts=self._contexts,
             pools=self._pools,
             pipeline=self._pipeline,
-            idle=IdleEncoding(self._store, self._encoder),
-            records=TurnRecords(self._metrics, self._journal),
-            max_turns=self._settings.max_turns,
-            timeout=self._settings.request_timeout,
+            idle=IdleEncoding(self._store, self._parts.components.cached),
+            records=TurnRecords(self._parts.metrics, self._parts.journal),
+            max_turns=self._parts.settings.max_turns,
+            timeout=self._parts.settings.request_timeout,
         )
 
-    def make_chat(self, turns: Turns, fallback: FallbackService | None) -> Chat:
+    def make_chat(self, turns: Turns) -> Chat:
         return Chat(
             turns=turns,
             sessions=self._store,
             pools=self._pools,
-            fallback=fallback,
-            metrics=self._metrics,
-            max_turns=self._settings.max_turns,
+            fallback=self._parts.fallback,
+            metrics=self._parts.metrics,
+            max_turns=self._parts.settings.max_turns,
         )
 
     def make_sessions(self) -> Sessions:
         return Sessions(
             store=self._store,
             writers=self._writers,
-            feedback=self._feedback,
+            feedback=FeedbackStore(self._parts.components.redis, self._parts.metrics),
             learning=self.learning,
             contexts=self._contexts,
             pools=self._pools,
-            metrics=self._metrics,
-            journal=self._journal,
+            metrics=self._parts.metrics,
+            journal=self._parts.journal,
         )
 
     def make_ranking(self) -> Ranking:
@@ -297,41 +302,35 @@ class _UseCases:
             contexts=self._contexts,
             pools=self._pools,
             pipeline=self._pipeline,
-            metrics=self._metrics,
+            metrics=self._parts.metrics,
         )
 
     def make_search(self) -> Search:
-        return Search(self._contexts, self._pools, self._pipeline, self._metrics)
+        return Search(self._contexts, self._pools, self._pipeline, self._parts.metrics)
 
-    def make_planning(self, planner: FairThreads) -> Planning:
-        return Planning(self._contexts, self._metrics, planner)
+    def make_planning(self) -> Planning:
+        return Planning(self._contexts, self._parts.metrics, self._parts.planner)
 
 
-def _make_services(
-    settings: Settings,
-    metrics: Metrics,
-    keys: ApiKeys,
-    components: Components,
-    *,
-    reranking: Reranking,
-    planner: FairThreads,
-    journal: Journal | None,
-    redact: Hook | None,
-    fallback: FallbackService | None,
-) -> Services:
-    """Return the use cases over running components, as the routes find them."""
-    use_cases = _UseCases(settings, metrics, components, reranking, journal=journal, redact=redact)
+def _make_services(parts: _Parts) -> Services:
+    """Return the use cases, as the routes find them."""
+    settings = parts.settings
+    metrics = parts.metrics
+    components = parts.components
+    engine = components.store
+    use_cases = _UseCases(parts)
     turns = use_cases.make_turns()
     ranking = use_cases.make_ranking()
-    connections = (components.redis, components.redis_of_pools)
     upload_checks = UploadChecks(components.encoder)
-    engine = components.store
+    write_check = WriteCheck(
+        (components.redis, components.redis_of_pools), metrics, settings.redis_cluster
+    )
     return Services(
         settings=settings,
         metrics=metrics,
         admission=Admission(settings, metrics),
         concurrency=limit_concurrency(metrics),
-        keys=keys,
+        keys=parts.keys,
         encoder=components.encoder,
         queues=components.queues,
         bodies=make_python_threads("bodies", metrics),
@@ -340,16 +339,16 @@ def _make_services(
         candidates=Candidates(components.pools, upload_checks),
         upload_checks=upload_checks,
         turns=turns,
-        chat=use_cases.make_chat(turns, fallback),
+        chat=use_cases.make_chat(turns),
         sessions=use_cases.make_sessions(),
         learning=use_cases.learning,
         ranking=ranking,
-        document_ranking=DocumentRanking(ranking, reranking),
+        document_ranking=DocumentRanking(ranking, parts.reranking),
         search=use_cases.make_search(),
-        planning=use_cases.make_planning(planner),
+        planning=use_cases.make_planning(),
         followed_pools=components.followed_pools,
         store_answers=once_a_second(partial(answers, engine)) if engine else None,
-        redis_answers=once_a_second(WriteCheck(connections, metrics, settings.redis_cluster)),
+        redis_answers=once_a_second(write_check),
     )
 
 

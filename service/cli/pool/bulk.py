@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from turnwise.models.texts import write_count
 from turnwise.service.app.components import components_of, load_main_encoder, start_queue
+from turnwise.service.cli.pool.options import Shard
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.observe.metrics import Metrics
@@ -35,9 +36,7 @@ async def encode_catalogue(
     catalogue: Catalogue,
     out: str,
     progress: EncodingProgress,
-    *,
-    shard: int = 1,
-    shards: int = 1,
+    shard: Shard,
 ) -> Encoded:
     """Encode a catalogue, and write the parts that are not there yet.
 
@@ -46,9 +45,7 @@ async def encode_catalogue(
         catalogue: The catalogue.
         out: Folder or URL for the parts.
         progress: Called with (candidates encoded, candidates to encode).
-        shard: The parts that this process writes: every `shards`-th, beginning with this one (the
-            first is 1).
-        shards: Number of processes that share the work.
+        shard: The parts that this process writes: every `total`-th, beginning with its number.
 
     Raises:
         PartsError: The folder has parts of another catalogue or model.
@@ -63,8 +60,8 @@ async def encode_catalogue(
         manifest = PartsManifest.of(catalogue, EncodedBy.of(model))
         folder.begin(manifest)
         missing = {part.start for part in folder.missing(manifest)}
-        ours = manifest.parts[shard - 1 :: shards]
-        parts = {part.start: part for part in ours if part.start in missing}
+        own = manifest.parts[shard.number - 1 :: shard.total]
+        parts = {part.start: part for part in own if part.start in missing}
         total = sum(part.stop - part.start for part in parts.values())
         encoded = 0
 
@@ -118,15 +115,19 @@ async def import_parts(
             progress(done, manifest.size)
 
     async with components_of(settings) as components:
-        by = manifest.encoded_by
-        if by.fingerprint != components.cached.fingerprint:
-            raise PartsError(
-                f"'{url}' was encoded by model '{by.model}' ({by.fingerprint}), and the service "
-                f"has '{components.cached.name}' ({components.cached.fingerprint})"
-            )
+        _check_model(url, manifest.encoded_by, components.cached)
         pools = components.pools
         async with _existing_pool(pools, namespace, name, store):
             return await pools.replace(namespace, name, batches)
+
+
+def _check_model(url: str, by: EncodedBy, encoder: CachedEncoder) -> None:
+    """Raise PartsError unless the parts were encoded by the model of the service."""
+    if by.fingerprint != encoder.fingerprint:
+        raise PartsError(
+            f"'{url}' was encoded by model '{by.model}' ({by.fingerprint}), and the service "
+            f"has '{encoder.name}' ({encoder.fingerprint})"
+        )
 
 
 @asynccontextmanager

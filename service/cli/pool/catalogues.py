@@ -57,14 +57,13 @@ def encode(
     from turnwise.service.pools.files.catalogue import Catalogue
     from turnwise.service.settings import read_settings
 
-    number, of = parse_shard(shard)
+    share = parse_shard(shard)
     settings = read_settings(model=model) if model else read_settings()
     read = Catalogue.read(files, CandidateReader(columns, encoding))
     for note in read.notes:
         typer.echo(note)
     with UploadProgress() as progress:
-        work = encode_catalogue(settings, read, out, progress, shard=number, shards=of)
-        done = asyncio.run(work)
+        done = asyncio.run(encode_catalogue(settings, read, out, progress, share))
     parts = len(done.manifest.parts)
     typer.echo(
         f"{show_url(out)}: {write_count(done.encoded, 'candidate')} encoded now, "

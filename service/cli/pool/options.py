@@ -1,6 +1,6 @@
 """Options that the commands on pools share: how they are parsed, checked and read."""
 
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, NamedTuple, cast, get_args
 
 import typer
 
@@ -108,12 +108,21 @@ def parse_store(name: str, option: str, *without: str) -> "StoreName":
     return cast("StoreName", name)
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """Return I and N of `I/N`."""
+class Shard(NamedTuple):
+    """The share of the work that one of several processes does."""
+
+    number: int
+    """Its number; the first is 1."""
+    total: int
+    """Number of processes that share the work."""
+
+
+def parse_shard(text: str) -> Shard:
+    """Return the shard that `I/N` names."""
     number, _, of = text.partition("/")
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
         raise typer.BadParameter(f"'{text}' is not I/N, such as 1/8", param_hint="--shard")
-    return int(number), int(of)
+    return Shard(int(number), int(of))
 
 
 def read_settings_of(redis_url: str | None, namespace: str | None = None) -> "Settings":

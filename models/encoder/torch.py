@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -28,7 +29,7 @@ from turnwise.models.card import (
 )
 from turnwise.models.encoder.base import BaseEncoder
 from turnwise.models.encoder.emoji_words import EmojiWords
-from turnwise.models.encoder.example_space import load_example_space
+from turnwise.models.encoder.example_space import ExampleSpace, load_example_space
 from turnwise.models.encoder.export import VERSION, export_graph, load_or_export
 from turnwise.models.encoder.head_arrays import HEADS_FILE
 from turnwise.models.encoder.heads import RoleHeads
@@ -72,6 +73,29 @@ another thread, a call without a limit would be cut, or one with a limit would n
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The parts of a model, as its folder holds them."""
+
+    model: SentenceTransformer
+    name: str
+    card: Card
+    heads: RoleHeads | None
+    emoji: EmojiWords | None
+    example_space: ExampleSpace | None = None
+
+
+def _load_parts(name: str | Path, device: str | None) -> _Parts:
+    return _Parts(
+        model=load_sentence_transformer(name, device),
+        name=model_name(name),
+        card=read_card(name),
+        heads=load_heads(name),
+        emoji=EmojiWords.of_model(name),
+        example_space=load_example_space(name),
+    )
+
+
 class UtteranceEncoder(BaseEncoder):
     """Encodes texts in their roles with any sentence-transformers model.
 
@@ -108,28 +132,21 @@ class UtteranceEncoder(BaseEncoder):
             ModelError: The name leads to no model that can be loaded.
         """
         if isinstance(name, SentenceTransformer):
-            self.model = name
-            card = Card(Aggregation())
-            label = "model"
-            example_space = None
+            parts = _Parts(name, "model", Card(Aggregation()), heads, emoji)
         else:
-            self.model = load_sentence_transformer(name, device)
-            card = read_card(name)
-            label = model_name(name)
-            heads = load_heads(name)
-            emoji = EmojiWords.of_model(name)
-            example_space = load_example_space(name)
+            parts = _load_parts(name, device)
+        self.model = parts.model
         vocabulary = self.model.tokenizer.get_vocab()
         super().__init__(
-            card,
-            name=label,
-            kind=encoder_kind(vocabulary, label, heads=heads is not None),
-            heads=heads,
-            emoji=emoji,
-            example_space=example_space,
+            parts.card,
+            name=parts.name,
+            kind=encoder_kind(vocabulary, parts.name, heads=parts.heads is not None),
+            heads=parts.heads,
+            emoji=parts.emoji,
+            example_space=parts.example_space,
         )
         self._scripts = Scripts(vocabulary)
-        self.mixing = card.mixing
+        self.mixing = parts.card.mixing
         self.dimension = dimension_of(self.model)
         self._forward: OnnxForward | TorchForward = TorchForward(self.model, precision)
 

@@ -16,8 +16,10 @@ from turnwise.service.cli.models.evaluate.options import (
     Compared,
     CrossEncoders,
     JsonLines,
+    Making,
     Out,
     read_compared,
+    read_making,
     read_models,
 )
 from turnwise.service.cli.options import (
@@ -41,8 +43,6 @@ evaluate = typer.Typer(
 
 _SETTINGS = ["2,2,0", "2,2,1", "2,2,2"]
 _LENGTHS = list(range(2, 11))
-_HISTORIES = [2, 5, 10]
-_DISTANCES = [1, 2, 3, 4]
 _SIZES = [20, 1_000, 100_000]
 _EXAMPLES = [0, 1, 3, 5]
 
@@ -109,9 +109,10 @@ def measure_additivity(
 
 
 @evaluate.command("short-term", cls=ManyValues)
-@with_options(compared=read_compared, form=read_format)
+@with_options(making=read_making, compared=read_compared, form=read_format)
 def measure_short_term(
     *,
+    making: Making,
     compared: Compared,
     form: DialogueFormat,
     data: Annotated[
@@ -120,29 +121,12 @@ def measure_short_term(
     candidates: Annotated[
         Path | None, typer.Option(help="File of examples with their candidates, instead of --data.")
     ] = None,
-    retriever: Annotated[
-        str | None,
-        typer.Option(
-            help="Encoder that retrieves hard negatives as candidates; its own rows are at a "
-            "disadvantage. By default the default of --base, or the shipped model without it.",
-            metavar="FOLDER_OR_NAME",
-        ),
-    ] = None,
-    generator: Annotated[
-        str | None,
-        typer.Option(
-            help="Causal language model that samples the candidates, instead of hard negatives.",
-            metavar="FOLDER_OR_NAME",
-        ),
-    ] = None,
     save_candidates: Annotated[
         Path | None,
         typer.Option(
             help="File to write the examples to, for --candidates.", callback=check_writable
         ),
     ] = None,
-    history: Annotated[list[int], typer.Option(min=1, help="Lengths of contexts.")] = _HISTORIES,
-    distance: Annotated[list[int], typer.Option(min=1, help="Goal distances.")] = _DISTANCES,
     out: Out = None,
     limit: Limit = None,
 ) -> None:
@@ -152,7 +136,8 @@ def measure_short_term(
     task.measure(
         data,
         candidates,
-        task.Making(form, retriever, generator, history, distance),
+        making,
+        form,
         compared,
         save_candidates=save_candidates,
         out=out,

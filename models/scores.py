@@ -137,7 +137,7 @@ class KeptRows:
 
 
 def score_matrix(
-    rows: Float32, candidates: Float32, last_rows: int | None = None, *, paired: bool = True
+    rows: Float32, candidates: Float32, last_rows: int | None, *, paired: bool
 ) -> Float32:
     """Return the score matrix (n, C): the score of every candidate after every utterance.
 

@@ -85,7 +85,7 @@ def open_binary(path: str | Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def decode_text(file: BinaryIO, name: str, encoding: str | None = None) -> Iterator[TextIO]:
+def decode_text(file: BinaryIO, name: str, encoding: str | None) -> Iterator[TextIO]:
     """Yield the text of a file that can seek; line endings stay as they are.
 
     Args:

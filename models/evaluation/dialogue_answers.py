@@ -55,20 +55,19 @@ class DialogueAnswers:
     examples: tuple[tuple[str, ...], ...]
 
 
-def find_answers(dialogues: Sequence[Dialogue], seed: int = 0) -> DialogueAnswers:
+def find_answers(dialogues: Sequence[Dialogue]) -> DialogueAnswers:
     """Draw a pool of replies that recur in dialogues of two speakers.
 
     The replies are those of the speaker who has more recurring ones. First utterances are no
     replies, and a context has more than one utterance.
 
     Args:
-        dialogues: Dialogues of the same two speakers.
-        seed: Equal seeds draw the same pool, contexts and examples.
+        dialogues: Dialogues of the same two speakers; equal ones give the same pool.
 
     Raises:
         TurnwiseError: Fewer than two replies have a context and an example.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     asked = rng.random(len(dialogues)) < ASKED
     recurring = _recurring_replies(dialogues)
     contexts: list[Context] = []
@@ -185,7 +184,7 @@ def evaluate_dialogue_answers(
     models: Mapping[str, UtteranceEncoder],
     pools: Mapping[str, DialogueAnswers],
     examples: Sequence[int],
-    covered: float = 1.0,
+    covered: float,
 ) -> Iterator[Row]:
     """Evaluate models with several numbers of examples, over `DRAWS` trials each.
 

@@ -121,7 +121,7 @@ def lexical_systems(split: Split) -> list[System]:
 
 
 def retrieval_systems(
-    model: UtteranceEncoder | PairwiseModel, split: Split, *, parts: bool = False
+    model: UtteranceEncoder | PairwiseModel, split: Split, *, parts: bool
 ) -> list[System]:
     """Return all systems of a model that encodes candidates beforehand.
 

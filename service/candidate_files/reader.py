@@ -238,9 +238,7 @@ def _limit(examples: list[Any]) -> tuple[list[Any], int]:
     return examples[:MOST_EXAMPLES], max(0, len(examples) - MOST_EXAMPLES)
 
 
-def parse_candidate(
-    fields: Mapping[str, Any], file: str, line: int | None = None
-) -> UploadedCandidate:
+def parse_candidate(fields: Mapping[str, Any], file: str, line: int | None) -> UploadedCandidate:
     """Return a candidate; other fields than those of a candidate are ignored.
 
     Raises:

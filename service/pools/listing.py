@@ -35,10 +35,10 @@ class WordSearch:
     """
 
     wanted: str
-    in_learned: bool = True
+    in_learned: bool
 
     @classmethod
-    def of(cls, words: str | None, *, in_learned: bool = True) -> "WordSearch | None":
+    def of(cls, words: str | None, *, in_learned: bool) -> "WordSearch | None":
         """Return the search for some words; None for none."""
         folded = _fold((words or "").strip())
         return cls(folded, in_learned) if folded else None

@@ -43,13 +43,13 @@ class MissingPools:
         names: The missing names.
     """
 
-    def __init__(self, directory: Directory, metrics: Metrics, file: Path | None = None) -> None:
+    def __init__(self, directory: Directory, metrics: Metrics, file: Path | None) -> None:
         """Know nothing yet.
 
         Args:
             directory: The names in Redis.
             metrics: Gets the number of missing names.
-            file: Where the names are kept until the next start of a replica, for this Redis only.
+            file: File that keeps the names until the next start of a replica, for this Redis only.
         """
         self.names: frozenset[PoolKey] = frozenset()
         self._directory = directory

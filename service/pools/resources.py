@@ -25,7 +25,7 @@ class PoolLimits:
 
     exact: int
     size: int
-    namespace_bytes: int | None = None
+    namespace_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

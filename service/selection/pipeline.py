@@ -61,8 +61,8 @@ class Retrieved(NamedTuple):
     hits: list[Hit]
     confidence: float | None
     replies: Float32
-    estimate: Estimate | None = None
-    warnings: Sequence[str] = ()
+    estimate: Estimate | None
+    warnings: Sequence[str]
     combined: Float64 | None = None
     cascade: CascadeOutcome | None = None
 

@@ -52,8 +52,8 @@ class Pools:
         Args:
             followed: These pools.
             metrics: Counts what is rejected.
-            max_pools: Greatest number of pools of a namespace.
-            max_aliases: Greatest number of aliases of a namespace.
+            max_pools: Greatest number of pools of a namespace; None for no limit.
+            max_aliases: Greatest number of aliases of a namespace; None for no limit.
         """
         self._followed = followed
         self._metrics = metrics

@@ -212,7 +212,7 @@ class Sessions:
         return SessionsPage(ids=ids, cursor=after)
 
     async def erase(
-        self, namespace: str, prefix: str, cursor: str | None, *, learned: bool = False
+        self, namespace: str, prefix: str, cursor: str | None, *, learned: bool
     ) -> SessionsDeleted:
         """Delete some of the sessions whose ids begin with a prefix, and the remains of lost ones.
 

@@ -82,7 +82,7 @@ async def import_parts(
     url: str,
     progress: EncodingProgress,
     *,
-    store: StoreName | None = None,
+    store: StoreName | None,
 ) -> Edited:
     """Replace the contents of a pool by an encoded catalogue, in one version.
 

@@ -20,7 +20,7 @@ class Size(NamedTuple):
     """The number of some candidates, and of their examples."""
 
     candidates: int
-    examples: int = 0
+    examples: int
 
     @property
     def vectors(self) -> int:

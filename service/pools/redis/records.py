@@ -209,9 +209,7 @@ class PoolRecords(Commands):
         kinds: list[Kind] = ["candidates", "examples"] if has_examples else ["candidates"]
         return fields.issuperset(self._fields[kind] for kind in kinds)
 
-    async def put_vectors(
-        self, key: PoolKey, name: str, vectors: Float16, kind: Kind = "candidates"
-    ) -> None:
+    async def put_vectors(self, key: PoolKey, name: str, vectors: Float16, kind: Kind) -> None:
         """Add this model's vectors of a chunk's candidates, or of their examples, to the chunk."""
         arguments = [self._fields[kind], vectors.tobytes()]
         await self.run_script("pool_write", "put_vectors", [_chunk(key, name)], arguments)

@@ -290,12 +290,11 @@ def _read_rows(lines: Iterable[str], path: Path, form: DialogueFormat) -> _Dialo
             what = f'dialogue "{label}" comes back after another: sort the table by {key}'
             raise rows[0].error(key, what)
         seen.add(label)
-        yield label, [_read_row(record, found) for record in rows], True
-
-
-def _read_row(record: Record, columns: dict[str, str]) -> Utterance:
-    speaker = read_label(record, columns["speaker"])
-    return Utterance(speaker, record.typed(columns["text"], str))
+        utterances = [
+            Utterance(read_label(row, found["speaker"]), row.typed(found["text"], str))
+            for row in rows
+        ]
+        yield label, utterances, True
 
 
 _READERS: dict[str, Callable[[TextIO, Path, DialogueFormat], _Dialogues]] = {

@@ -304,7 +304,7 @@ def evaluate_confidence(
     most = max(sizes)
     # A pool leaves out the texts of a context and its reply.
     needed = most - len(own) + max((len(each.utterances) for each in dialogues), default=0)
-    calibrations = {label: _require_calibration(label, model) for label, model in models.items()}
+    calibrations = {label: require_calibration(model, label) for label, model in models.items()}
     for label, model in models.items():
         bank = Bank.of(model, {*more} - own, needed)
         searches = make_searches(model, dialogues, bank, contexts=contexts, largest=most)
@@ -315,7 +315,12 @@ def evaluate_confidence(
             yield Row(f"{label} · {name}", metrics, ms)
 
 
-def _require_calibration(label: str, model: UtteranceEncoder) -> Calibration:
+def require_calibration(model: UtteranceEncoder, label: str) -> Calibration:
+    """Return the calibration of a model; the label names the model in an error.
+
+    Raises:
+        ModelError: It has none.
+    """
     if model.calibration is None:
         raise ModelError(f"model '{label}' has no calibration: its card names none")
     return model.calibration

@@ -133,7 +133,10 @@ def _tokenize_context(tokenizer: Any, dialogue: Dialogue, length: int, model: An
             _write_chat(dialogue, length), add_generation_prompt=True, return_dict=False
         )
     else:
-        tokens = _tokenize_turns(tokenizer, dialogue, length)
+        tokens = []
+        for said in dialogue.utterances[:length]:
+            tokens += tokenizer(said.text, add_special_tokens=False)["input_ids"]
+            tokens.append(tokenizer.eos_token_id)
     longest = _token_limit(model) - NEW_TOKENS
     return torch.tensor([tokens[-longest:]], device=model.device)
 
@@ -149,14 +152,6 @@ def _write_chat(dialogue: Dialogue, length: int) -> list[dict[str, str]]:
         else:
             chat.append({"role": role, "content": said.text})
     return chat
-
-
-def _tokenize_turns(tokenizer: Any, dialogue: Dialogue, length: int) -> list[int]:  # noqa: ANN401
-    tokens: list[int] = []
-    for said in dialogue.utterances[:length]:
-        tokens += tokenizer(said.text, add_special_tokens=False)["input_ids"]
-        tokens.append(tokenizer.eos_token_id)
-    return tokens
 
 
 class LanguageModel:

@@ -310,18 +310,11 @@ def _row_systems(encoded: EncodedSplit, counts: Iterable[int | None]) -> list[Sy
     turn = _row_turn(encoded)
 
     def system(n: int | None) -> System:
-        name = _row_name(n)
+        name = "mean" if n is None else f"last {write_count(n, 'row')}"
         queries = np.stack([running_query(rows, n) for rows in of_contexts])
         return linear_system(name, queries, encoded.vectors, turn)
 
     return list(map(system, counts))
-
-
-def _row_name(n: int | None) -> str:
-    """Return the name of the system that counts the last n rows; None for all."""
-    if n is None:
-        return "mean"
-    return f"last {write_count(n, 'row')}"
 
 
 def _max_sim_system(encoded: EncodedSplit) -> System:

@@ -19,13 +19,13 @@ from turnwise.models.card import locate_model
 from turnwise.models.confidence import Calibration, held_out, regress
 from turnwise.models.data import Dialogue
 from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.errors import ModelError
 from turnwise.models.evaluation.confidence import (
     Bank,
     Pool,
     Searches,
     concatenate_fields,
     make_searches,
+    require_calibration,
 )
 from turnwise.models.evaluation.metrics import Indices, Mask, auroc, calibration_error
 from turnwise.models.files import replace_folder
@@ -154,15 +154,12 @@ def read_short_lists(
     Raises:
         ModelError: The encoder has no calibration.
     """
-    if encoder.calibration is None:
-        raise ModelError(f"model '{encoder.name}' has no calibration: its card names none")
+    calibration = require_calibration(encoder, encoder.name)
     nothing = Bank.of(encoder, (), 0)
     parts = []
     for dialogues in splits:
         searches = make_searches(encoder, dialogues, nothing, contexts=contexts, largest=max(sizes))
-        parts.append(
-            _read(searches, list(searches.draw_pools(sizes)), encoder.calibration, reranker)
-        )
+        parts.append(_read(searches, list(searches.draw_pools(sizes)), calibration, reranker))
     return ShortLists.join(parts)
 
 

@@ -66,7 +66,9 @@ class Candidate:
         body: str | None = None,
     ) -> Self:
         """Return a candidate; an id that is left out is derived from the text."""
-        packed = _compact(metadata) if metadata else b""
+        packed = b""
+        if metadata:  # `json.loads` may decode lone surrogates
+            packed = _encoder.encode(metadata).encode(errors="surrogatepass")
         return cls(
             id or derive_id(text), text, packed, tuple(examples), group, tuple(learned), body
         )
@@ -198,10 +200,6 @@ class Candidate:
 
 FindCandidate = Callable[[str], Candidate | None]
 """Returns the candidate of a pool with an id; None if the pool lacks it."""
-
-
-def _compact(metadata: Mapping[str, Any]) -> bytes:
-    return _encoder.encode(metadata).encode(errors="surrogatepass")  # as `json.loads` decodes it
 
 
 def sorted_json(metadata: Mapping[str, Any]) -> str:

@@ -170,7 +170,8 @@ class EncoderLearner(nn.Module):
 
         Heads give every utterance all roles at once, so both sides of a window are trained.
         """
-        self._bound_scales()
+        for scale in (self.query_log_scale, self.reach_log_scale):
+            scale.data.clamp_(max=LARGEST_LOG_SCALE)  # InfoNCE is stable below
         tasks = [self._make_window_task(batch, rng), *self._make_other_tasks(rng)]
         counts = [len(texts) for texts, _ in tasks]
         precision = getattr(torch, self.config.precision)
@@ -365,11 +366,6 @@ class EncoderLearner(nn.Module):
             (after, self.heads(context, items)),
             (taught[: len(candidates)], taught[len(candidates) :]),
         )
-
-    def _bound_scales(self) -> None:
-        """Keep the temperatures where InfoNCE is stable."""
-        for scale in (self.query_log_scale, self.reach_log_scale):
-            scale.data.clamp_(max=LARGEST_LOG_SCALE)
 
     def validate(self) -> Metrics:
         """Return the average ranks of the encoder as it would be kept."""

@@ -112,11 +112,12 @@ class Catalogue:
         for start, stop in self.ranges:
             some = list(islice(rows, stop - start))
             if start in wanted:
-                kept = (each for each in some if not self.repeated[each[0]])
-                yield start, [self._find_candidate(index, row) for index, row in kept]
-
-    def _find_candidate(self, index: int, row: Row) -> Candidate:
-        return self.merged.get(index) or Candidate.uploaded(row.candidate)
+                candidates = [
+                    self.merged.get(index) or Candidate.uploaded(row.candidate)
+                    for index, row in some
+                    if not self.repeated[index]
+                ]
+                yield start, candidates
 
 
 @contextmanager

@@ -151,15 +151,11 @@ def _count_parts(dimension: int) -> int:
     return dimension // 2 if dimension % 2 == 0 else dimension
 
 
-def _list_count(size: int) -> int:
-    return max(1, min(_MAX_LISTS, int(2 * size**0.5)))
-
-
 def train_lists(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
     """Return empty lists that were trained on a sample of the vectors."""
     n = len(flat)
     dimension = flat.dimension
-    n_lists = _list_count(n)
+    n_lists = max(1, min(_MAX_LISTS, int(2 * n**0.5)))
     lists = faiss.IndexIVFPQFastScan(
         faiss.IndexFlatIP(dimension),
         dimension,

@@ -170,9 +170,10 @@ async def load_main_encoder(settings: Settings, metrics: Metrics, stack: AsyncEx
     """
     encoder: Encoder
     if settings.encoder_url:
-        encoder = remote = make_remote_encoder(settings, settings.encoder_url, metrics)
+        remote = make_remote_encoder(settings, settings.encoder_url, metrics)
         stack.callback(remote.close)
         await asyncio.to_thread(remote.verify, _START_SECONDS)
+        encoder = remote
     else:
         encoder = await asyncio.to_thread(load_encoder, settings, settings.model)
     metrics.build.info(

@@ -25,7 +25,10 @@ class ManyValues(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's Context
         """Repeat the option before each of its values, and let click parse the result."""
-        repeatable = {name for p in self.params if getattr(p, "multiple", False) for name in p.opts}
+        repeatable: set[str] = set()
+        for parameter in self.params:
+            if getattr(parameter, "multiple", False):
+                repeatable.update(parameter.opts)
         spread: list[str] = []
         option = ""
         values = 0

@@ -91,8 +91,9 @@ def check(response: httpx.Response) -> None:
     """
     if response.is_success:
         return
+    retry_after = _read_retry_after(response)
     unexpected = UnexpectedAnswerError(str(response.url), response.status_code)
-    unexpected.retry_after = retry_after = _read_retry_after(response)
+    unexpected.retry_after = retry_after
     if not response.headers.get("content-type", "").startswith(PROBLEM_JSON):
         raise unexpected
     try:

@@ -144,7 +144,8 @@ class OverloadedError(ProblemError):
     """Too many requests wait, or the namespace has too many requests or uploads at once."""
 
     statuses = frozenset({429})
-    temporary = undone = True
+    temporary = True
+    undone = True
 
 
 class UnavailableError(ProblemError):

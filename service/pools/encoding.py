@@ -90,12 +90,10 @@ class RunningQueries:
         relations = [Relation.OTHER, Relation.SAME]
         said = [(text, relations[turn % 2]) for each in drawn for turn, text in enumerate(each)]
         paired = self._encoder.kind.paired
-        first, second = [
-            await self._encoder.encode(
-                [RoleText(text, role, r) for text, r in which], Priority.BULK
-            )
-            for role, which in ((Role.FIRST, said if paired else []), (Role.SECOND, said))
-        ]
+        as_first = [RoleText(text, Role.FIRST, relation) for text, relation in said]
+        as_second = [RoleText(text, Role.SECOND, relation) for text, relation in said]
+        first = await self._encoder.encode(as_first if paired else [], Priority.BULK)
+        second = await self._encoder.encode(as_second, Priority.BULK)
         contexts = [slice(start, start + _UTTERANCES) for start in range(0, len(said), _UTTERANCES)]
         summed = [running_query(rows(first[c], second[c]), paired=paired) for c in contexts]
         return np.stack(summed)

@@ -72,7 +72,8 @@ class Access(HTTPBearer):
         services = await _services(request)
         credentials = await super().__call__(request)
         secret = credentials.credentials if credentials else None
-        request.state.caller = caller = identify(services.keys.current, secret)
+        caller = identify(services.keys.current, secret)
+        request.state.caller = caller
         asked = request.headers.get("turnwise-namespace")
         request.state.namespace = caller.namespace if asked is None else asked
         authorize(caller, self._scopes, request.state.namespace)

@@ -112,8 +112,11 @@ def failures(*errors: type[ServiceError], body: bool = False, keyed: bool = True
         body: Whether the route takes a body; adds the errors of bodies.
         keyed: Whether the route takes an API key; adds the errors of keys and parameters.
     """
-    common = _WITH_BODY if body else _KEYED if keyed else ()
-    distinct: set[type[ServiceError]] = {*errors, *common}
+    distinct: set[type[ServiceError]] = set(errors)
+    if body:
+        distinct.update(_WITH_BODY)
+    elif keyed:
+        distinct.update(_KEYED)
     by_status: dict[int, list[type[ServiceError]]] = {}
     for error in sorted(distinct, key=lambda each: (each.status, each.slug)):
         by_status.setdefault(error.status, []).append(error)

@@ -115,13 +115,13 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 def _find_methods(app: FastAPI, path_format: str) -> list[str]:
     """Return the documented methods of a path."""
-    return [
-        method
-        for route in app.routes
-        if isinstance(route, APIRoute) and route.path_format == path_format
-        if route.include_in_schema
-        for method in route.methods or ()
-    ]
+    methods: list[str] = []
+    for route in app.routes:
+        if not isinstance(route, APIRoute) or not route.include_in_schema:
+            continue
+        if route.path_format == path_format:
+            methods += route.methods or ()
+    return methods
 
 
 def locate_error(error: ServiceError, part: str) -> ServiceError:

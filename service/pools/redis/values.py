@@ -219,12 +219,11 @@ def pack_settings(request: PoolRequest) -> list[str]:
         "learn": request.learn or "",
         "fallback": request.fallback or "",
     }
-    return [
-        part
-        for name in SETTINGS
-        if name in request.model_fields_set
-        for part in (name, values[name])
-    ]
+    packed: list[str] = []
+    for name in SETTINGS:
+        if name in request.model_fields_set:
+            packed += [name, values[name]]
+    return packed
 
 
 def unpack_settings(stored: Sequence[bytes | None]) -> PoolSettings:

@@ -178,12 +178,10 @@ def _read_utterances(record: Record) -> Iterator[Utterance]:
 
 def _read_preferred(record: Record) -> Utterance:
     said = read_utterance(record)
-    others = [
-        text
-        for name in ("shown", "rejected")
-        if name in record.fields
-        for text in record.texts(name)
-    ]
+    others: list[str] = []
+    for name in ("shown", "rejected"):
+        if name in record.fields:
+            others += record.texts(name)
     right = {" ".join(said.text.split())}
     if others and "chosen" in record.fields:
         right.add(record.text("chosen"))

@@ -8,6 +8,7 @@ not depend on the other texts of its batch.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -121,13 +122,14 @@ def scales_of(network: nn.Module) -> dict[str, Tensor]:
 def _record_inputs(linears: dict[str, nn.Linear], run: Callable[[], object]) -> dict[str, Tensor]:
     """Return the inputs of each matrix during a run, (word pieces of all texts, k)."""
     seen: dict[str, list[Tensor]] = {name: [] for name in linears}
+
+    def record(name: str, _: nn.Module, inputs: tuple[Tensor]) -> None:
+        seen[name].append(inputs[0].flatten(0, -2).float())
+
     hooks = [
-        linear.register_forward_pre_hook(
-            lambda _, inputs, kept=seen[name]: kept.append(inputs[0].flatten(0, -2).float())
-        )
-        for name, linear in linears.items()
+        linear.register_forward_pre_hook(partial(record, name)) for name, linear in linears.items()
     ]
     run()
     for hook in hooks:
         hook.remove()
-    return {name: torch.cat(kept) for name, kept in seen.items()}
+    return {name: torch.cat(inputs) for name, inputs in seen.items()}

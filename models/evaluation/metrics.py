@@ -355,7 +355,8 @@ def _share_within(before: Float64 | int, size: Float64 | int, k: int) -> Float64
 
 def _group_ties(scores: Scores, relevant: Mask) -> Iterator[Tie]:
     """Yield the groups of equal score, the best first."""
-    before = found = 0
+    before = 0
+    found = 0
     for score in np.unique(scores)[::-1]:
         equal = scores == score
         size = int(equal.sum())

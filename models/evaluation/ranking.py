@@ -310,12 +310,12 @@ def draw_replies(dialogues: Sequence[Dialogue], how: Building) -> list[tuple[Dia
         TurnwiseError: All dialogues are too short.
     """
     generator = np.random.default_rng(how.seed)
-    drawn = [
-        (dialogue, int(length))
-        for dialogue in dialogues
-        if (possible := np.arange(how.context, len(dialogue.utterances))).size
-        for length in np.sort(generator.permutation(possible)[: how.replies])
-    ]
+    drawn: list[tuple[Dialogue, int]] = []
+    for dialogue in dialogues:
+        possible = np.arange(how.context, len(dialogue.utterances))
+        if possible.size:
+            lengths = np.sort(generator.permutation(possible)[: how.replies])
+            drawn += [(dialogue, length) for length in lengths.tolist()]
     if not drawn:
         raise TurnwiseError(f"no dialogue is longer than {write_count(how.context, 'utterance')}")
     return drawn
@@ -435,10 +435,10 @@ def _short_lists(
     The encoder reads the newest utterances alone, as a cross-encoder does.
     """
     drawn = draw_replies(dialogues, how)
-    contexts = [
-        Context(said[max(0, length - UTTERANCES) : length], said[length])
-        for said, length in ((dialogue.utterances, length) for dialogue, length in drawn)
-    ]
+    contexts: list[Context] = []
+    for drawn_from, length in drawn:
+        said = drawn_from.utterances
+        contexts.append(Context(said[max(0, length - UTTERANCES) : length], said[length]))
     encoded = encode_split(encoder, split_of(contexts))
     system = recommended_system(encoded, encoder.aggregation)
     pool = encoded.split.pool

@@ -17,7 +17,13 @@ from turnwise.models.errors import DataError
 from turnwise.models.evaluation.split import Context
 from turnwise.models.evaluation.truncation import utterances_of, warn_of_cut
 from turnwise.models.texts import write_count
-from turnwise.models.training.config import CorpusSource, PairCorpus, Validation, WindowCorpus
+from turnwise.models.training.config import (
+    CorpusSource,
+    PairCorpus,
+    UtteranceCorpus,
+    Validation,
+    WindowCorpus,
+)
 from turnwise.models.training.losses import NLI_LABELS
 from turnwise.models.training.translations import Translation
 from turnwise.models.training.windows import Window, windows_of
@@ -114,6 +120,22 @@ def read_source(
         if next(read_dialogues(find(source.path), source.format), None) is None:
             what = "has no dialogue"
         raise DataError(what, str(find(source.path)))
+
+
+def read_distinct_texts(
+    source: UtteranceCorpus, find: Find, validating: Validating = frozenset()
+) -> list[str]:
+    """Return the distinct texts of a corpus's utterances, as far as its speaker says them.
+
+    Raises:
+        DataError: As `read_source`.
+    """
+    texts: dict[str, None] = {}
+    for dialogue in read_source(source, find, validating):
+        for utterance in dialogue.utterances:
+            if source.speaker in (None, utterance.speaker):
+                texts[utterance.text] = None
+    return list(texts)
 
 
 def _list_left_out(source: CorpusSource, find: Find) -> Iterator[Dialogue]:

@@ -132,14 +132,10 @@ def fit_examples(
     if encoder.calibration is None:
         return fusion, None
     bank = Bank.of(encoder, others, max(OTHERS)).vectors
-    found = [
-        [
-            find_first_answers(each, fusion)
-            for trial in of_pool
-            for each in enlarge_pools(trial, bank)
-        ]
-        for of_pool in [*questions, *of_dialogues]
-    ]
+    found: list[list[FirstAnswers]] = []
+    for of_pool in [*questions, *of_dialogues]:
+        enlarged = [each for trial in of_pool for each in enlarge_pools(trial, bank)]
+        found.append([find_first_answers(each, fusion) for each in enlarged])
     return fusion, fit_example_confidence(encoder.calibration, found)
 
 
@@ -166,12 +162,11 @@ def fit_fusion(kinds: Sequence[Sequence[Sequence[Trial]]]) -> Fusion:
     """
     from scipy.optimize import minimize  # type: ignore[import-untyped] # noqa: PLC0415
 
-    trials = [
-        (standardise(trial), 1 / (len(kinds) * len(pools) * len(of_pool)))
-        for pools in kinds
-        for of_pool in pools
-        for trial in of_pool
-    ]
+    trials: list[tuple[Standardised, float]] = []
+    for pools in kinds:
+        for of_pool in pools:
+            weight = 1 / (len(kinds) * len(pools) * len(of_pool))
+            trials += [(standardise(trial), weight) for trial in of_pool]
     start = DEFAULT_FUSION
     fitted = [
         (start.example, _NOT_NEGATIVE),

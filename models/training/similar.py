@@ -14,7 +14,7 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.metrics import Indices
 from turnwise.models.roles import Role
 from turnwise.models.training.config import Similar, UtteranceCorpus
-from turnwise.models.training.corpora import Find, read_source
+from turnwise.models.training.corpora import Find, read_distinct_texts
 
 WORDS = range(3, 31)
 """Words of an utterance that is drawn."""
@@ -69,13 +69,7 @@ class SimilarUtterances:
 
 def draw_utterances(corpus: UtteranceCorpus, find: Find, rng: np.random.Generator) -> Iterator[str]:
     """Yield utterances of a corpus in random order, first its questions."""
-    said = dict.fromkeys(
-        utterance.text
-        for dialogue in read_source(corpus, find)
-        for utterance in dialogue.utterances
-        if corpus.speaker in (None, utterance.speaker) and len(utterance.text.split()) in WORDS
-    )
-    texts = list(said)
+    texts = [text for text in read_distinct_texts(corpus, find) if len(text.split()) in WORDS]
     shuffled = [texts[index] for index in rng.permutation(len(texts))]
     questions = [text for text in shuffled if "?" in text]
     questions = questions[: round(QUESTIONS * corpus.utterances)]

@@ -19,6 +19,7 @@ from turnwise.models.evaluation.minimal_pairs import read_minimal_pairs
 from turnwise.models.evaluation.ranking import Building, RankingExample, build_ranking
 from turnwise.models.files import replace_folder
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
+from turnwise.models.rerankers.pairs import Pair
 from turnwise.models.training.config import CrossEncoderConfig, MinimalPairs, PairCorpus
 from turnwise.models.training.corpora import (
     Corpora,
@@ -64,7 +65,8 @@ class CrossEncoderLearner:
         if config.minimal_pairs:
             pairs = config.minimal_pairs.pairs
             examples = read_minimal_lists(config.minimal_pairs, find, config.seed)
-            self.corpora = [*self.corpora, (examples, pairs and 2 * pairs)]
+            lists = None if pairs is None else 2 * pairs  # a pair makes two lists
+            self.corpora = [*self.corpora, (examples, lists)]
         self.counts = [len(examples) for examples, _ in self.corpora]
         self._validate = cross_encoder_validator(config, find, encoder)
 
@@ -103,13 +105,11 @@ class CrossEncoderLearner:
         self, batch: list[RankingExample], rng: np.random.Generator
     ) -> tuple[dict[str, Tensor], int]:
         """Return the losses of the lists and of their candidates."""
-        tokens = self.model.tokenize(
-            [
-                self.model.pair(context, candidate)
-                for context, candidates in (self._read(example, rng) for example in batch)
-                for candidate in candidates
-            ]
-        )
+        pairs: list[Pair] = []
+        for example in batch:
+            context, candidates = self._read(example, rng)
+            pairs += [self.model.pair(context, candidate) for candidate in candidates]
+        tokens = self.model.tokenize(pairs)
         logits = self.model.logits(tokens)[:, 0]
         right = torch.tensor([label == 1 for example in batch for label in example.labels])
         sizes = [len(example.candidates) for example in batch]

@@ -29,7 +29,7 @@ from turnwise.models.training.corpora import (
     Find,
     draw_batches,
     epoch_generator,
-    read_source,
+    read_distinct_texts,
     read_translations,
     validation_utterances,
 )
@@ -154,11 +154,6 @@ def read_own_language(config: MultilingualConfig, find: Find) -> Corpora[Transla
     validating = validation_utterances(config.validation, find)
     corpora = []
     for corpus in config.data:
-        said = dict.fromkeys(
-            utterance.text
-            for dialogue in read_source(corpus, find, validating)
-            for utterance in dialogue.utterances
-            if corpus.speaker in (None, utterance.speaker)
-        )
-        corpora.append(([Translation(text, text) for text in said], corpus.utterances))
+        texts = read_distinct_texts(corpus, find, validating)
+        corpora.append(([Translation(text, text) for text in texts], corpus.utterances))
     return corpora

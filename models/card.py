@@ -35,7 +35,7 @@ TOLERANCE = 0.05
 """Greatest difference of a probe's number, in units of 1 / √d. On a CPU the shipped model differs
 by 0.0014 in float16 and 0.014 in bfloat16. Another limit of tokens or pooling makes 0.1 or more."""
 TOLERANCE_OF_8_BITS = 0.5
-"""The tolerance for products of 8 bits, which differ by 0.1; other weights differ by 1 or more."""
+"""The tolerance for products of 8 bits. They differ by 0.1, and other weights by 1 or more."""
 
 
 RerankerKind = Literal["pairwise", "ioi"]

@@ -93,7 +93,7 @@ class DialogueFormat:
     """The encoding, unless a byte order mark names it; None for UTF-8."""
 
     def find(self, columns: Sequence[str]) -> dict[str, str]:
-        """Return the columns of `dialogue`, `speaker` and `text` that there are."""
+        """Return the columns that hold `dialogue`, `speaker` and `text`, without missing ones."""
         folded = {column.casefold(): column for column in reversed(columns)}
         found: dict[str, str] = {}
         for part, usual in _USUAL.items():

@@ -95,7 +95,7 @@ class Fusion:
         of_examples: Spread,
         utterances: int = 1,
     ) -> NDArray[np.bool_]:
-        """Return whether the best example says more for each of n candidates than its reply.
+        """Return for each of n candidates whether its best example says more than its reply.
 
         Arguments as in `scores`.
         """

@@ -22,7 +22,7 @@ from turnwise.models.encoder.eight_bits_graph import LARGEST_INPUT, LARGEST_WEIG
 _CLIPPED = 1e-5
 """Share of the inputs beyond each end of the range of 8 bits."""
 _LEAST = 1e-2
-"""Least input by which a channel is scaled."""
+"""Lower limit for the largest input of a channel, which scales the channel."""
 
 
 class EightBitLinear(nn.Linear):

@@ -33,7 +33,7 @@ from turnwise.models.roles import Relation, Role
 from turnwise.models.texts import write_count
 
 DRAWS = 10
-"""Trials of each row, each with other examples."""
+"""Trials of each row; each trial draws other examples."""
 ASKED = 20
 """Most questions of an answer in a trial."""
 OUTSIDE = -1

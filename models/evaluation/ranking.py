@@ -69,7 +69,7 @@ SHORT_LIST = 10
 COPY = 0.9
 """Cosine of two replies from which one counts as a copy of the other."""
 BEST = 64
-"""Proposals of BM25 beyond the number needed, as the dialogue's own utterances are dropped."""
+"""Extra proposals of BM25, because the dialogue's own utterances are dropped from them."""
 
 
 @dataclass(frozen=True, slots=True)

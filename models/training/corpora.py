@@ -125,7 +125,7 @@ def read_source(
 def read_distinct_texts(
     source: UtteranceCorpus, find: Find, validating: Validating = frozenset()
 ) -> list[str]:
-    """Return the distinct texts of a corpus's utterances, as far as its speaker says them.
+    """Return the distinct texts of a corpus, those of its speaker alone if it names one.
 
     Raises:
         DataError: As `read_source`.

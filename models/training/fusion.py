@@ -303,7 +303,7 @@ def fit_example_confidence(
 
 
 def add_questions_of_others(pools: Sequence[EncodedAnswers]) -> list[EncodedAnswers]:
-    """Return the pools with more questions outside: one of each answer of the other pools."""
+    """Return the pools with questions that no answer fits: one for each answer of other pools."""
     asked = [np.stack([questions[0] for questions in pool.questions]) for pool in pools]
     return [
         replace(pool, outside=np.concatenate([pool.outside, *asked[:index], *asked[index + 1 :]]))

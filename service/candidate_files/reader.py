@@ -21,7 +21,7 @@ _SHOWN = 60
 _SHOWN_LINES = 20
 """Lines in an error about empty texts."""
 _BULLETS = ("- ", "* ", "• ")
-"""How texts begin that were copied from a list."""
+"""Beginnings of texts that were copied from a list."""
 
 
 class Row(NamedTuple):

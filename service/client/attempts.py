@@ -8,7 +8,7 @@ from turnwise.service.client.errors import ClientError
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _REFUSED_SECONDS = 1.0
-"""Seconds of retries while no connection is possible: a wrong URL should not take the deadline."""
+"""Seconds for which a refused connection is retried: a wrong URL must not take all the time."""
 
 
 class Attempts:

@@ -325,7 +325,7 @@ class SessionOperations:
 
     @operation
     def undo(self) -> Call[Undone]:
-        """Undo the last turn. There is no retry that might undo two."""
+        """Undo the last turn. The call is not repeated, because two calls could undo two turns."""
         where = path("sessions", self.id, "turns", "last")
         return Call("DELETE", where, Undone, repeatable=False)
 

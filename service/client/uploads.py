@@ -26,7 +26,7 @@ from turnwise.service.wire.pools import (
 from turnwise.service.wire.problems import PROBLEM_PREFIX, Problem
 
 Candidates = Path | Collection[UploadedCandidate | Mapping[str, Any] | str]
-"""A file; candidates, also as their fields; or their texts."""
+"""A file, or a collection of candidates, of their fields or of their texts."""
 Progress = Callable[[int, int], None]
 """Called with (candidates encoded, candidates in total)."""
 

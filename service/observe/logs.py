@@ -35,8 +35,8 @@ _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 def configure_logs(level: str, *, text: bool) -> None:
     """Send all loggers to standard error: Turnwise from `level` on, libraries from warnings on.
 
-    The audit log is complete at any level. A terminal gets plain text instead of JSON.
-    A thread writes to anything else, so that the service goes on if nobody reads the log.
+    The audit log is complete at any level. A terminal gets plain text, and anything else
+    JSON from a thread of its own, so that the service continues if nobody reads the log.
 
     Args:
         level: Name of the lowest level to log, such as "info".

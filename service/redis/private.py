@@ -100,7 +100,7 @@ class _Version(NamedTuple):
         return cls(found[1].lower(), found[2]) if found else cls(program.name, "0")
 
     def is_older_than(self, writer: "_Version") -> bool:
-        """Return whether it cannot read the files of the writer. Valkey began as Redis 7.2."""
+        """Return whether this server cannot read the writer's files. Valkey began as Redis 7.2."""
         if self.name != writer.name:
             return writer.name == "valkey"
         return int(self.number.partition(".")[0]) < int(writer.number.partition(".")[0])

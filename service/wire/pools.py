@@ -230,8 +230,8 @@ class UploadQuery(Value):
     """How an upload is read, and what it changes."""
 
     examples: Literal["replace", "add"] = "replace"
-    """`add` adds the examples of each candidate to the one of its id, which the pool must have, and
-    changes nothing else of it."""
+    """`replace` replaces the candidates with the same ids. `add` only adds the given examples to
+    them, so the pool must have these candidates."""
     file: FileName | None = None
     """The name of the file that the body holds. The service then reads it as `turnwise pool load`
     does: its ending says whether it is JSON Lines, JSON, CSV, TSV or text, also `.gz` or `.xz`."""

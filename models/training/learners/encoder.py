@@ -154,8 +154,8 @@ class EncoderLearner(nn.Module):
     def batches(self, epoch: int) -> list[list[Window]]:
         """Return the batches of an epoch.
 
-        Batches mix the corpora: with negatives of one domain alone, a common topic would say
-        nothing. A batch is spaced as a whole, so that style says nothing among its negatives.
+        Batches mix the corpora, so that a reply differs from its negatives by topic as well. Either
+        all windows of a batch are `spaced` or none, so that it does not differ by style.
         """
         config = self.config
         rng = epoch_generator(config.seed, epoch)

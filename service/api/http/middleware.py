@@ -43,7 +43,7 @@ BODY_SECONDS = 20.0
 """Seconds that a body may take, plus one for each `BODY_RATE` bytes."""
 BODY_RATE = 16_384
 PROBES = {"/livez", "/readyz", "/metrics"}
-"""Paths that machines request all the time: traces leave them out, and logs above `debug`."""
+"""Paths that machines request all the time. Traces leave them out, and only `debug` logs them."""
 
 _BODY = {"content-length", "transfer-encoding", "content-encoding"}
 """Headers of a request that may have a body."""

@@ -17,7 +17,7 @@ from turnwise.service.wire.embeddings import Embedding, EmbeddingsAnswer, Embedd
 router = APIRouter(tags=["encode"], route_class=JsonRoute)
 
 _FEW = 2
-"""Texts of a request that a turn waits for: they go before longer lists."""
+"""Most texts of a request that are encoded before longer lists: a turn may wait for them."""
 _EXAMPLES = {
     "texts": {"value": {"model": "default", "input": ["[AFTER] Yes, breakfast is included."]}}
 }

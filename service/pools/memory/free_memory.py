@@ -90,8 +90,9 @@ class Memory:
     def admitted(self, needed: int, work: str) -> Iterator[Admission]:
         """Promise memory to the work of the block.
 
-        Until the block ends, memory that the work takes without calling `use` counts twice: other
-        work may be rejected although there is room, but is never admitted without.
+        Memory that the work takes without calling `use` counts twice until the block ends: as used
+        and as promised. So other work may be rejected although there is room. It is never admitted
+        where there is none.
 
         Args:
             needed: Bytes that the work takes at most.

@@ -125,7 +125,7 @@ def plan_chain(links: Real, pull: Real | None = None, top: int = 1) -> tuple[Ord
     links = _check_links(links)
     pull = np.zeros(len(links)) if pull is None else _check_pull(pull)
     if len(pull) != len(links):
-        raise ValueError(f"pull is over {len(pull)} goals, links over {len(links)}")
+        raise ValueError(f"pull has {len(pull)} goals, but links has {len(links)}")
     return _best_orders(links, pull, top)
 
 

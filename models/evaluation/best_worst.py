@@ -100,7 +100,7 @@ def read_answers(path: str | Path) -> list[Answer]:
     for record in read_records(path):
         answer = _read_answer(record)
         if (answer.annotator, answer.key) in answers:
-            raise record.error("items", f"a second answer of {answer.annotator} to this tuple")
+            raise record.error("items", f"{answer.annotator} has already answered this tuple")
         answers[answer.annotator, answer.key] = answer
     if not answers:
         raise DataError("no answer in it", str(path))

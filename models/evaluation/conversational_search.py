@@ -215,7 +215,7 @@ def _read_questions(record: Record, passages: Mapping[str, str]) -> Iterator[Que
             raise item.error("passages", f"no passage has the id '{unknown[0]}'")
         right = np.isin(names, wanted)
         if right.all():
-            raise item.error("passages", "names all passages: some must be wrong")
+            raise item.error("passages", "names all passages, but a question needs wrong ones too")
         context = merge_runs(said)
         heard = [fold_text(each.text) for each in said if each.speaker != utterance.speaker]
         earlier |= np.isin(folded, heard)

@@ -294,7 +294,7 @@ def _read_example(record: Record) -> ShortTermExample:
     ]
     others = tuple(text for text in candidates if text != true.text)
     if not others:  # the true reply would be the first of one, whatever the system
-        raise record.error("candidates", "none but the true reply")
+        raise record.error("candidates", "has only the true reply")
     dialogue_id = read_id(record, "dialogue_id")
     return ShortTermExample(context, others, true, goal, distance, dialogue_id)
 

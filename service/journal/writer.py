@@ -104,7 +104,7 @@ class Journal:
             self._count_lost("disk")
             return
         if self._failing:
-            _log.warning("the journal is written again")
+            _log.warning("the journal can be written again")
         self._failing = False
         self._metrics.journal_lines.inc()
 

@@ -104,7 +104,7 @@ class Flood:
         for address, requests in [*most, ("other addresses", rest)]:
             if requests:
                 _log.warning(
-                    "a flood from %s: %d requests without a known key have no line each",
+                    "a flood from %s: %d requests without a known key are not logged one by one",
                     address,
                     requests,
                     extra={"address": address, "requests": requests},

@@ -157,7 +157,7 @@ class BoundedProtocol(asyncio.Protocol):
             self._failure = _head_too_large()
             raise ValueError("the head is too large")
         if self._parser.get_method() == b"CONNECT":
-            raise ValueError("this is no proxy")
+            raise ValueError("this server is not a proxy")
         if not self._parser.should_upgrade():
             self._add_exchange()
 

@@ -44,7 +44,7 @@ async def embeddings(
     if request.model != encoder.name:
         raise NotFound(f"there is no model '{request.model}'; this service has '{encoder.name}'")
     if request.dimensions not in {None, encoder.dimension}:
-        raise InvalidRequest.field(f"the model has {encoder.dimension}", "dimensions")
+        raise InvalidRequest.field(f"should be {encoder.dimension}, as the model has", "dimensions")
     priority = Priority.TURN if len(texts) <= _FEW else Priority.LIST
     timeout = services.settings.request_timeout
     vectors = await services.queues[0].encode(texts, priority, timeout)

@@ -157,7 +157,9 @@ def find_replies(
     if not replies:
         speakers = sorted({said.speaker for each in dialogues for said in each.utterances})
         known = ", ".join(speakers[:10])
-        raise TurnwiseError(f"'{responder}' says no reply in the dialogues of {known}: --responder")
+        raise TurnwiseError(
+            f"'{responder}' says no reply in the dialogues of {known}: name one with --responder"
+        )
     if len({reply.dialogue for reply in replies}) == 1:  # the error is measured on others
         raise TurnwiseError("a calibration needs at least two dialogues with replies, not one")
     return replies

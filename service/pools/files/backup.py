@@ -217,7 +217,7 @@ class Backup:
 
     def _read_manifest(self) -> BackupManifest:
         if (self._folder / _UNFINISHED).exists():
-            raise BackupError("it was interrupted; `turnwise backup` goes on with it")
+            raise BackupError("it was interrupted; `turnwise backup` continues it")
         manifest = BackupManifest.model_validate_json((self._folder / _MANIFEST).read_bytes())
         if manifest.format != FORMAT:
             raise BackupError(

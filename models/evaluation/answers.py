@@ -377,7 +377,7 @@ def evaluate_answers(
 
 
 def name_examples(count: int, covered: float) -> str:
-    """Return "3 examples for 50%", or so."""
+    """Return a name such as "3 examples for 50%"."""
     share = f" for {covered:.0%}" if count and covered < 1 else ""
     return f"{write_count(count, 'example')}{share}"
 

@@ -348,7 +348,7 @@ def _encode_last(encoded: EncodedSplit, role: Role) -> Callable[[int], Float32]:
 
 
 def _row_turn(encoded: EncodedSplit) -> Callable[[int], Float32]:
-    """Return the work of a turn; a pass for b1 counts although the service makes it when idle."""
+    """Return the work of a turn, with the pass for b1, which the service makes when it is idle."""
     first = _encode_last(encoded, Role.FIRST)
     second = _encode_last(encoded, Role.SECOND)
 

@@ -81,7 +81,7 @@ class ValidationSplit:
 
     @cached_property
     def of_chance(self) -> dict[str, float]:
-        """The average rank of random choice in each task that there is data for."""
+        """The average rank of a random choice, for each task that has data."""
         by_length = Counter(len(context.utterances) for context in self.split.contexts)
         chance = {"average_rank": fmean((n + 1) / 2 for n in by_length.values())}
         if self.examples:

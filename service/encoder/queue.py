@@ -46,7 +46,7 @@ _RECENT_BATCHES = 32
 TRY_SECONDS = 1.0
 """Pause between two tries of an encoder that fails."""
 IDLE_SECONDS = 5.0
-"""Pause after which an idle remote encoder is tried: it may go away meanwhile."""
+"""Seconds without work after which a remote encoder is tried: it may have gone away."""
 STALLED_SECONDS = 10.0
 HUNG_SECONDS = 60.0
 

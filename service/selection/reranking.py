@@ -50,7 +50,7 @@ class Reranking:
     Attributes:
         name: The kind of the re-ranker of the settings, as requests name it; None without one.
         model: The name of that re-ranker; None without one.
-        cascade: When the model's own re-ranker reads which hits; None if it has none.
+        cascade: When the model's own re-ranker reads hits, and which; None if it has none.
         short_list: Number of candidates of a list.
     """
 

@@ -79,7 +79,7 @@ class Judged:
         return ranked.model_copy(update=of_pool)
 
     def list_rejected(self) -> list[Rejected]:
-        """Return the candidates that lead to an utterance to avoid, with the first of these."""
+        """Return the candidates that lead to an utterance to avoid, and the first such one."""
         return [
             self._as_rejected(index, int(self.is_over[index].argmax()))
             for index in np.flatnonzero(self.is_over.any(axis=1)).tolist()

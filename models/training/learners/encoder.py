@@ -73,7 +73,7 @@ vectors to the parts of the loss."""
 START_TEXTS = 8000
 """Texts from which new heads start."""
 SCALE_TEXTS = 1000
-"""Texts from which an encoder in 8 bits has the scales of its inputs."""
+"""Texts on which an encoder in 8 bits measures the scales of its inputs."""
 LOG_SCALE = math.log(20.0)
 LARGEST_LOG_SCALE = math.log(100.0)
 """Inverse temperatures start at 20; above 100 InfoNCE becomes unstable."""

@@ -21,7 +21,7 @@ _CANCEL_SECONDS = 0.5
 _TURN_SECONDS = 0.005
 _REST = 1.0
 """Seconds that the thread of new filters rests for each second of work. Filters are evaluated in
-Python, so that turns wait for its lock meanwhile."""
+Python: turns wait for the interpreter's lock meanwhile."""
 _LOOK_UPS = 200_000
 """Look-ups of metadata that count as one new filter: about 0.2 s of work."""
 

@@ -138,6 +138,9 @@ def _keep_pieces(sequences: Sequence[int | None], limit: int) -> list[int]:
     first = [index for index, text in enumerate(sequences) if text == 0]
     second = [index for index, text in enumerate(sequences) if text == 1]
     room = limit - sequences.count(None)
-    most = max(room // 2, room - len(second))  # either text may have half, or what the other leaves
-    dropped = {*first[: max(len(first) - most, 0)], *second[room - min(len(first), most) :]}
-    return [index for index in range(len(sequences)) if index not in dropped]
+    # Either text may have half of the room, or what the other text leaves.
+    room_for_first = max(room // 2, room - len(second))
+    kept_first = first[max(len(first) - room_for_first, 0) :]
+    kept_second = second[: room - len(kept_first)]
+    kept = {*kept_first, *kept_second}
+    return [index for index, text in enumerate(sequences) if text is None or index in kept]

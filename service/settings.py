@@ -361,12 +361,13 @@ def read_settings(**given: object) -> Settings:
         SettingsError: A variable is unknown or has a wrong value; the message names each.
     """
     known = {_PREFIX + name.upper() for name in Settings.model_fields} | _OF_CLIENTS
-    if unknown := [name for name in _list_variables() if name.upper() not in known | _REMOVED]:
+    unknown = [name for name in _list_variables() if name.upper() not in known | _REMOVED]
+    if unknown:
         raise SettingsError("; ".join(_describe_unknown(name, known) for name in unknown))
     try:
         return Settings(**given)  # type: ignore[arg-type]
     except UnreadableError as error:
-        name = str(error).partition('"')[2].partition('"')[0]
+        _, name, *_ = str(error).split('"')  # it quotes the name of the field
         raise SettingsError(f"{_PREFIX}{name.upper()}: not valid JSON") from None
     except ValidationError as error:
         wrong = error.errors(include_input=False, include_url=False)

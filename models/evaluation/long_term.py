@@ -256,10 +256,12 @@ def _encode_turn(
     A goal of another speaker needs other tokens, where the encoder has them.
     """
     last = goal_sets[n].context[-1].speaker
-    relations = [relation_to(last, goal.speaker) for goal in goal_sets[n].goals]
-    prefixes = [prefix(encoder.kind, Role.SECOND, relation) for relation in relations]
-    for new in dict(zip(prefixes, range(GOALS), strict=True)).values():
-        system.work(GOALS * n + new)
+    goal_by_prefix: dict[str, int] = {}
+    for index, goal in enumerate(goal_sets[n].goals):
+        relation = relation_to(last, goal.speaker)
+        goal_by_prefix[prefix(encoder.kind, Role.SECOND, relation)] = index
+    for index in goal_by_prefix.values():
+        system.work(GOALS * n + index)
 
 
 def _planning_systems(

@@ -219,7 +219,7 @@ class UtteranceEncoder(BaseEncoder):
     def fingerprint(self) -> str:
         """Digest of weights, heads, space of examples, vocabulary, emoji, pooling and kind.
 
-        It is equal if vectors compare.
+        Vectors of equal fingerprints can be compared.
         """
         vocabulary = json.dumps(self.model.tokenizer.get_vocab(), sort_keys=True)
         heads = self.heads.state_dict(prefix="heads.") if self.heads else {}

@@ -314,7 +314,7 @@ def find_first_answers(trial: Trial, fusion: Fusion) -> FirstAnswers:
 def compute_confidence(
     encoder: UtteranceEncoder, firsts: FirstAnswers, *, examples: bool
 ) -> Float64 | None:
-    """Return the confidences (n,); None of a model without a calibration.
+    """Return the confidences (n,); None if the model has no calibration.
 
     Args:
         encoder: The model.

@@ -26,7 +26,7 @@ from turnwise.models.rerankers.own import WEIGHTS, WORD_VECTORS, Facts, read_fac
 from turnwise.models.rerankers.pairs import Pair, PairTokens, cut_pair
 
 _FARTHEST = 1e-3
-"""Greatest difference of a number of two word vectors that are the same, one in float16."""
+"""Greatest difference between the numbers of equal word vectors, one of them in float16."""
 
 
 def pack(trained: Path, model: Path, cascade: Cascade, samples: Sequence[Pair]) -> None:

@@ -430,7 +430,7 @@ class CrossEncoderConfig(RunConfig):
     """The encoder whose short list it re-ranks: a folder or a hub name. The re-ranker has the
     tokenizer of the base, and its word vectors, which do not learn."""
     start: NonEmpty | None = None
-    """A cross-encoder with those word vectors that learns further, instead of a new one."""
+    """A cross-encoder with the same word vectors that is trained further; by default a new one."""
     layers: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
     """Layers of the base that a new re-ranker starts with, the first one being 0."""
     pieces: int = Field(default=64, ge=8)

@@ -42,7 +42,7 @@ CPU_TOKENS = 256
 """Tokens of a batch on a CPU, about 40 ms: more would add latency, but no throughput."""
 
 _RECENT_BATCHES = 32
-"""The median of these estimates the time of a text."""
+"""Latest batches whose median time is the estimate for a text."""
 TRY_SECONDS = 1.0
 """Pause between two tries of an encoder that fails."""
 IDLE_SECONDS = 5.0

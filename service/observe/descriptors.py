@@ -52,7 +52,7 @@ def descriptors_left() -> bool:
 async def watch_descriptors(seconds: float = _LOG_SECONDS) -> None:
     """Check again and again that a descriptor is left, and log it if none is.
 
-    The event loop drops connections that it cannot accept, and says nothing.
+    The event loop drops connections that it cannot accept, without a line in the log.
 
     Args:
         seconds: Time between two checks.

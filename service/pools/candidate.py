@@ -13,7 +13,7 @@ from turnwise.service.wire.pools import AFTER, MOST_EXAMPLES, UploadedCandidate,
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _HAS_AFTER = f'"{AFTER}":'.encode()
-"""What the JSON of metadata holds that may have the field `after`."""
+"""Bytes that the JSON of metadata contains if it has the field `after`."""
 _OBJECT = 72
 """Bytes of a candidate's own object."""
 

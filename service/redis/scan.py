@@ -29,7 +29,7 @@ async def scan_page(redis: Redis, pattern: str, cursor: str | None) -> Page | No
     order.
 
     Returns:
-        The page; None if the cursor is not valid. It stops to be valid when a server is restarted
+        The page; None if the cursor is not valid. It becomes invalid when a server is restarted
         or replaced, because another server would continue elsewhere.
     """
     servers = await _servers(redis)

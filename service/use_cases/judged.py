@@ -98,6 +98,6 @@ class Judged:
         )
 
     def _fill_slots(self, index: int) -> str:
-        """Return the text of a candidate; those of a pool have slots."""
+        """Return the text of a candidate; the slots in texts of a pool are filled."""
         text = self.candidates.texts[index]
         return text if self.candidates.hits is None else fill_slots(text, self.slots)

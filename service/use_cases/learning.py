@@ -28,7 +28,7 @@ from turnwise.service.wire.sessions import FeedbackRequest
 NEAR_COPY = 0.95
 """Cosine of two examples from which one is a near copy of the other, so that it is not learned."""
 MOST_LISTED = 1000
-"""Learned examples that a list of them has at most."""
+"""Most learned examples of a list."""
 
 _log = logging.getLogger("turnwise.learning")
 

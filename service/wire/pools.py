@@ -182,7 +182,7 @@ class PoolInfo:
     """Turns abstain below this confidence, unless they name another one."""
     calibration: PoolCalibration | None = None
     learn: LearnFrom | None = None
-    """`chosen` if candidates learn from feedback that does not say so itself."""
+    """`chosen` if candidates also learn from feedback that leaves out its own `learn`."""
     fallback: str | None = None
     """The answer of `/v1/chat/completions` where a turn would offer no candidate."""
     width: int | None = None

@@ -202,8 +202,8 @@ class RankAnswer(Value):
     ranking: list[Ranked]
     rejected: list[Rejected]
     confidence: float | None = None
-    """Probability that the first candidate of a pool is a right one, ranked by the model's own
-    aggregation, alone or with its own re-ranker; else null."""
+    """Probability that the first candidate of a pool is a right one. Null unless the model's own
+    aggregation ranks the pool, alone or with the model's own re-ranker."""
     reranked: bool = Field(default=False, exclude_if=lambda value: not value)
     """True if `auto` ordered the first candidates by the model's own re-ranker; else left out."""
     estimated: bool = Field(default=False, exclude_if=lambda value: not value)

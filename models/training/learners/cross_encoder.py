@@ -151,7 +151,7 @@ def read_lists(
 ) -> list[RankingExample]:
     """Return a list of candidates for one response of each dialogue of a corpus.
 
-    Of a corpus that is sampled only as many dialogues are read as all epochs see.
+    From a corpus that is sampled, it reads only as many dialogues as all epochs see.
     """
     dialogues = list(read_source(corpus, find, validating))
     if corpus.pairs:

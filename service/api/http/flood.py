@@ -38,7 +38,7 @@ KEYLESS = Pace(100, 0.2)
 
 _REFUSALS = {Unauthenticated.status, Forbidden.status, Overloaded.status}
 _SECONDS = 1.0
-"""Seconds that one line counts."""
+"""Seconds whose requests one line counts. Answers may be early by as much."""
 _MOST_ADDRESSES = 10
 """Addresses that have a line; another line counts the rest."""
 

@@ -9,7 +9,7 @@ from turnwise.service.candidate_files.projects.files import ProjectFiles
 
 _PHRASES = "_usersays_"
 _TEXT = (0, "0", "message")
-"""How the type of a text response was written over the years."""
+"""The type of a text response, as exports of different years write it."""
 
 
 def is_project(files: ProjectFiles) -> bool:

@@ -101,7 +101,7 @@ class Directory(Commands):
         return set(map(_read_key, found))
 
     async def note_in_use(self, pools: Iterable[PoolKey], seconds: float) -> None:
-        """Note that requests name these pools; forget those that they last named so long ago."""
+        """Note that requests name these pools; forget pools that none named for so many seconds."""
         now = time()
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.zadd(_IN_USE, dict.fromkeys(map(str, pools), now))

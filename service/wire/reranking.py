@@ -45,7 +45,7 @@ class Relevance(Value):
     index: int
     """Its place among the documents of the request, from 0."""
     relevance_score: float
-    """With a cross-encoder a probability, without one the encoder's score, a cosine."""
+    """A cross-encoder gives a probability. Without one it is the encoder's score, a cosine."""
     document: Document | None = Field(default=None, exclude_if=lambda value: value is None)
 
 

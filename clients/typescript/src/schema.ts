@@ -862,7 +862,7 @@ export interface components {
             index: "flat" | "ivf" | "hnsw";
             /**
              * Learn
-             * @description `chosen` if candidates learn from feedback that does not say so itself.
+             * @description `chosen` if candidates also learn from feedback that leaves out its own `learn`.
              */
             learn?: "chosen" | null;
             /**
@@ -1022,8 +1022,8 @@ export interface components {
         RankAnswer: {
             /**
              * Confidence
-             * @description Probability that the first candidate of a pool is a right one, ranked by the model's own
-             *     aggregation, alone or with its own re-ranker; else null.
+             * @description Probability that the first candidate of a pool is a right one. Null unless the model's own
+             *     aggregation ranks the pool, alone or with the model's own re-ranker.
              */
             confidence?: number | null;
             /**
@@ -1285,7 +1285,7 @@ export interface components {
             index: number;
             /**
              * Relevance Score
-             * @description A probability by a cross-encoder; without one the score of the encoder, a cosine.
+             * @description A cross-encoder gives a probability. Without one it is the encoder's score, a cosine.
              */
             relevance_score: number;
         };

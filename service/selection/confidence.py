@@ -97,28 +97,29 @@ class Confidence:
             _log.warning("there is no confidence, so no turn abstains: %s", warning)
         return [warning]
 
-    async def estimate(
+    def estimate(
         self,
         request: SelectionRequest,
         query: Float32,
+        spread: Spread,
         hits: Sequence[Hit],
         *,
         example: float | None = None,
     ) -> Estimate | None:
-        """Return the confidence in the first hit; None if there is no second hit.
+        """Return the confidence in the first hit; None without a calibration.
 
         Args:
             request: The request of the search.
             query: (d,) the running query.
-            hits: The hits that may be offered, best first.
+            spread: The reply scores of all candidates.
+            hits: The hits that may be offered, best first, at least `MIN_ANSWERS`.
             example: The example score of the first hit, `NO_EXAMPLE` if it has no examples; None
                 where examples took no part in the search.
         """
-        if self._calibration is None or len(hits) < MIN_ANSWERS:
+        if self._calibration is None:
             return None
         first = hits[0]
         second = hits[_find_rival(hits)]
-        spread = await request.view.spread(query, request.options.where)
         norm = float(np.linalg.norm(query))
         confidence = self._calibration.confidence(
             features(first.score, second.score, spread, norm, request.utterance_count)

@@ -5,10 +5,11 @@ question before it, and the team knows that: the metadata `after` of a candidate
 that it follows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from turnwise.models.arrays import Float32
+from turnwise.models.confidence import Spread
 from turnwise.service.pools import Hit
 from turnwise.service.selection.request import SelectionRequest
 
@@ -44,12 +45,15 @@ class Followers:
 NO_FOLLOWERS = Followers()
 
 
-async def find_followers(request: SelectionRequest, query: Float32) -> Followers:
+async def find_followers(
+    request: SelectionRequest, query: Float32, spread: Callable[[], Awaitable[Spread]]
+) -> Followers:
     """Return the candidates that follow the responder's last reply and that the filter matches.
 
     Args:
         request: The request of the search.
         query: (d,) its query.
+        spread: Returns the reply scores of all candidates, which are needed if there are followers.
 
     Raises:
         StoreUnavailable: The candidate store of the pool does not answer.
@@ -61,5 +65,4 @@ async def find_followers(request: SelectionRequest, query: Float32) -> Followers
     hits = await request.view.search_followers(last.candidate, last.text, query, _MOST, where)
     if not hits:
         return NO_FOLLOWERS
-    spread = await request.view.spread(query, where)
-    return Followers(hits, FOLLOWER_BONUS * spread.deviation)
+    return Followers(hits, FOLLOWER_BONUS * (await spread()).deviation)

@@ -12,7 +12,6 @@ A turn runs all of them (`select`). A ranking adds the reachability of goals bef
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from turnwise.service.observe.metrics import CascadeOutcome
 from turnwise.service.pools import Hit, PoolView, warn_about_filter
 from turnwise.service.pools.slots import fill_slots, find_slots
 from turnwise.service.selection.answers import choose_wordings
-from turnwise.service.selection.confidence import Confidence, Estimate
+from turnwise.service.selection.confidence import MIN_ANSWERS, Confidence, Estimate
 from turnwise.service.selection.followers import find_followers
 from turnwise.service.selection.pairwise import Pairwise
 from turnwise.service.selection.request import Options, SelectionRequest
@@ -169,18 +168,19 @@ class Pipeline:
         with request.timings.stage("encode"):
             search = await self._prepare_search(request)
         with request.timings.stage("retrieve"):
-            search = replace(search, followers=await find_followers(request, search.query))
+            search.followers = await find_followers(request, search.query, search.spread)
             hits = await find_hits(
                 request, search, count=count, answers=answers, confident=confident
             )
             estimate = None
             knows_script = self._confidence.knows_script(request.context)
-            if confident and knows_script:
-                estimate = await self._confidence.estimate(
+            if confident and knows_script and len(hits) >= MIN_ANSWERS:
+                estimate = self._confidence.estimate(
                     request,
                     search.query,
+                    await search.spread(),
                     hits,
-                    example=search.example_score(hits[0]) if hits else None,
+                    example=search.example_score(hits[0]),
                 )
             warnings = await warn_about_filter(request.view, request.options.where)
             if not hits:
@@ -301,7 +301,7 @@ class Pipeline:
             return max(top_k, self.reranking.cascade.candidates)
         return top_k
 
-    async def _prepare_search(self, request: SelectionRequest) -> ReplySearch | FusedSearch:
+    async def _prepare_search(self, request: SelectionRequest) -> ReplySearch:
         """Return the search of a request, by examples as well where the pool has some."""
         view = request.view
         context = request.context
@@ -313,7 +313,14 @@ class Pipeline:
             query = context.query(request.options.aggregation)
         if not view.has_examples or context.said is None:
             return ReplySearch(view, query, where)
-        return FusedSearch(view, query, context.said, where, self._fusion, request.utterance_count)
+        return FusedSearch(
+            view,
+            query,
+            where,
+            said=context.said,
+            fusion=self._fusion,
+            utterance_count=request.utterance_count,
+        )
 
 
 def as_selected(
@@ -379,9 +386,7 @@ def _score_pairs(
     return NextUtteranceScores(scores, contributions)
 
 
-async def _warn_about_slots(
-    request: SelectionRequest, search: ReplySearch | FusedSearch
-) -> list[str]:
+async def _warn_about_slots(request: SelectionRequest, search: ReplySearch) -> list[str]:
     """Return a warning if a pool has candidates, and the best of them lacks values of slots."""
     for best in await search.search(1):
         if empty := find_slots(best.candidate.text) - request.options.slots.keys():

@@ -10,7 +10,7 @@ from turnwise.service.selection.answers import count_answers, name_answer
 from turnwise.service.selection.confidence import MIN_ANSWERS
 from turnwise.service.selection.repeats import Repeats
 from turnwise.service.selection.request import SelectionRequest
-from turnwise.service.selection.search import FusedSearch, ReplySearch
+from turnwise.service.selection.search import ReplySearch
 
 NEAR = 0.85
 """Cosine of two candidates from which one is close to repeating the other. With the shipped model,
@@ -24,7 +24,7 @@ _SPARE = 8
 
 async def find_hits(
     request: SelectionRequest,
-    search: ReplySearch | FusedSearch,
+    search: ReplySearch,
     *,
     count: int,
     answers: int,

@@ -11,12 +11,13 @@ from functools import partial
 import numpy as np
 
 from turnwise.models.arrays import Float32, Float64
+from turnwise.models.confidence import Spread
 from turnwise.models.fusion import NO_EXAMPLE, Fusion
 from turnwise.service.pools import Filter, Hit, PoolView
 from turnwise.service.selection.followers import NO_FOLLOWERS, Followers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReplySearch:
     """Searches a pool by replies for one request.
 
@@ -24,13 +25,20 @@ class ReplySearch:
         view: The pool.
         query: (d,) the running query, or the query of the pairwise model.
         where: The filter; None matches all candidates.
-        followers: The candidates that follow the last reply.
+        followers: The candidates that follow the last reply. All of them are considered.
     """
 
     view: PoolView
     query: Float32
     where: Filter | None
     followers: Followers = NO_FOLLOWERS
+    _spread: Spread | None = field(default=None, init=False)
+
+    async def spread(self) -> Spread:
+        """Return the reply scores of all candidates that the filter matches, computed once."""
+        if self._spread is None:
+            self._spread = await self.view.spread(self.query, self.where)
+        return self._spread
 
     async def search(self, top_k: int) -> list[Hit]:
         """Return the candidates with the best scores, best first; all if there are fewer."""
@@ -53,30 +61,22 @@ class ReplySearch:
 
 
 @dataclass(slots=True)
-class FusedSearch:
+class FusedSearch(ReplySearch):
     """Searches a pool by replies and by examples for one request.
 
     Attributes:
-        view: The pool.
-        query: (d,) the running query.
         said: (d,) [B2] of the newest utterance, in the space of examples; another speaker than
             the responder said it.
-        where: The filter; None matches all candidates.
         fusion: How reply scores and example scores meet.
         utterance_count: Number of utterances of the context.
-        followers: The candidates that follow the last reply. All of them are considered.
         examples: The example scores of the candidates that were found, by id; `NO_EXAMPLE` for
             candidates without examples.
         replies: Their reply scores, by id.
     """
 
-    view: PoolView
-    query: Float32
-    said: Float32
-    where: Filter | None
-    fusion: Fusion
-    utterance_count: int = 1
-    followers: Followers = NO_FOLLOWERS
+    said: Float32 = field(kw_only=True)
+    fusion: Fusion = field(kw_only=True)
+    utterance_count: int = field(default=1, kw_only=True)
     examples: dict[str, float] = field(default_factory=dict)
     replies: dict[str, float] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class FusedSearch:
         scores, so a candidate that neither of them found has at most the fused score of their last
         hits. They go deeper until `top_k` candidates reach that bound.
         """
-        of_replies = await self.view.spread(self.query, self.where)
+        of_replies = await self.spread()
         of_examples = await self.view.example_spread(self.said, self.where)
         fuse = partial(
             self.fusion.scores,

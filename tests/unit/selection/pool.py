@@ -65,6 +65,8 @@ class ArrayPool:
     """The vectors (m, d) of each candidate's examples, by id."""
     searched: list[int] = field(default_factory=list)
     """The number of hits that each search asked for."""
+    spreads: int = 0
+    """How often the spread of the reply scores was computed."""
 
     @classmethod
     def of(cls, texts: Sequence[str], seed: int = 7) -> "ArrayPool":
@@ -82,6 +84,7 @@ class ArrayPool:
         return sorted(hits, key=lambda hit: -hit.score)[:top_k]
 
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
+        self.spreads += 1
         return Moments.of(self.after).spread(query, len(self.candidates))
 
     async def lacks_field(self, path: FieldPath) -> bool:

@@ -378,6 +378,16 @@ async def test_what_follows_the_last_reply_gains_a_share_of_the_deviation(
         assert each.matched == (Matched(after="c7") if each.id == follower else None)
 
 
+async def test_the_spread_of_the_scores_is_computed_once() -> None:
+    pool = ArrayPool.of(TEXTS)
+    context = make_context(3)
+    follow(pool, 5, "c7")
+    add_examples(pool, context, 5)
+    repeats = said_last(TEXTS[7], "c7")
+    await select(pool, context, repeats=repeats, pipeline=make_pipeline(CERTAIN))
+    assert pool.spreads == 1
+
+
 async def test_nothing_changes_after_a_reply_that_nothing_follows() -> None:
     pool = ArrayPool.of(TEXTS)
     context = make_context(3)

@@ -34,7 +34,7 @@ async def test_the_best_fused_scores_of_all_candidates_are_found(
     pool = make_pool(size, max(1, int(share * size)), seed)
     query = 2 * random_units(1, seed + 1)[0]
     said = random_units(1, seed + 2)[0]
-    hits = await FusedSearch(pool, query, said, None, FUSION).search(top_k)
+    hits = await FusedSearch(pool, query, None, said=said, fusion=FUSION).search(top_k)
     replies = pool.after.astype(np.float64) @ query.astype(np.float64)
     matches = await pool.best_examples(said, [each.id for each in pool.candidates])
     examples = np.array([match.score if match else NO_EXAMPLE for match in matches])
@@ -48,7 +48,7 @@ async def test_the_best_fused_scores_of_all_candidates_are_found(
 async def test_a_known_question_finds_its_answer_and_says_so() -> None:
     pool = make_pool(50, 50, seed=3)
     said = pool.examples["c7"][0]
-    search = FusedSearch(pool, random_units(1, 4)[0], said, None, FUSION)
+    search = FusedSearch(pool, random_units(1, 4)[0], None, said=said, fusion=FUSION)
     first, *_ = await search.search(3)
     assert first.candidate.id == "c7"
     assert first.match is not None
@@ -59,7 +59,8 @@ async def test_a_known_question_finds_its_answer_and_says_so() -> None:
 async def test_candidates_without_examples_keep_their_scores() -> None:
     pool = make_pool(30, 10, seed=5)
     query = random_units(1, 6)[0]
-    fused = await FusedSearch(pool, query, random_units(1, 7)[0], None, FUSION).search(30)
+    said = random_units(1, 7)[0]
+    fused = await FusedSearch(pool, query, None, said=said, fusion=FUSION).search(30)
     plain = {hit.candidate.id: hit.score for hit in await pool.search(query, 30)}
     for hit in fused:
         if hit.candidate.id in pool.examples:
@@ -95,9 +96,9 @@ async def test_followers_are_found_with_their_bonus_among_all_candidates(
     )
     for hit in followers.hits:
         replies[int(hit.candidate.id.removeprefix("c"))] += bonus
-    search: ReplySearch | FusedSearch = ReplySearch(pool, query, None, followers)
+    search = ReplySearch(pool, query, None, followers)
     if pool.has_examples:
-        search = FusedSearch(pool, query, said, None, FUSION, followers=followers)
+        search = FusedSearch(pool, query, None, followers, said=said, fusion=FUSION)
         matches = await pool.best_examples(said, [each.id for each in pool.candidates])
         examples = np.array([match.score if match else NO_EXAMPLE for match in matches])
         of_examples = await pool.example_spread(said)
@@ -115,5 +116,7 @@ async def test_the_filter_holds_for_both_searches() -> None:
         for index, each in enumerate(pool.candidates)
     ]
     where = Filter.of({"odd": True})
-    search = FusedSearch(pool, random_units(1, 9)[0], random_units(1, 10)[0], where, FUSION)
+    search = FusedSearch(
+        pool, random_units(1, 9)[0], where, said=random_units(1, 10)[0], fusion=FUSION
+    )
     assert len(await search.search(20)) == 10

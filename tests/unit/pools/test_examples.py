@@ -31,17 +31,6 @@ async def find(replica: Replica, text: str, top_k: int = 5) -> list[tuple[str, s
     return [(hit.candidate.id, hit.match.text) for hit in hits if hit.match]
 
 
-async def test_a_candidate_is_found_by_its_example_in_every_replica(start: StartReplica) -> None:
-    one = await with_pool(start, HOURS, PAY, BYE)
-    two = await start(ready=True)
-    for replica in (one, two):
-        assert replica.view().has_examples
-        for text, id in (("Opening times?", "hours"), ("How can I pay?", "pay")):
-            assert (await find(replica, text))[0] == (id, text)
-        assert len(await find(replica, "How can I pay?")) == 2
-    assert two.encoder.utterances.count("Opening times?") == 1  # by `find`
-
-
 async def test_an_example_is_encoded_once(start: StartReplica) -> None:
     one = await with_pool(start, HOURS, PAY)
     assert sorted(one.encoder.utterances) == sorted([*HOURS.examples, *PAY.examples])

@@ -33,16 +33,6 @@ from turnwise.service.wire.pools import PoolRequest
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_new_pool_is_empty(start: StartReplica) -> None:
-    replica = await start()
-    info = await replica.create("replies")
-    assert (info.name, info.version, info.size, info.state) == ("p", 0, 0, "ready")
-    assert (info.index, info.exact, info.recall_at_10) == ("flat", True, None)
-    assert (info.description, info.fingerprint, info.model) == ("replies", "tiny", "tiny")
-    view = replica.view()
-    assert await view.search(np.ones(32, np.float32), 5) == []
-
-
 async def test_each_distinct_text_is_encoded_once(start: StartReplica) -> None:
     replica = await with_pool(start, "One.", "Two.")
     more = [Candidate("x", "Two."), Candidate("y", "Three."), Candidate("z", "Three.")]
@@ -230,16 +220,6 @@ async def test_an_edit_that_is_cancelled_after_its_commit_reaches_every_replica(
     with pytest.raises(asyncio.CancelledError):
         await edit
     await until(lambda: one.version() == two.version() == 2)
-
-
-async def test_unchanged_candidates_are_compared_with_the_newest_version(
-    start: StartReplica,
-) -> None:
-    one = await with_pool(start, "One.")
-    two = await start(ready=True)
-    await one.remove("One.")
-    edited = await two.upsert("One.")
-    assert edited.upserted == 1
 
 
 async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Redis) -> None:

@@ -180,27 +180,25 @@ async def test_a_confidence_compares_the_first_with_another_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "of_pool", "abstains"),
-    [(None, None, False), (0.5, None, True), (None, 0.5, True), (0.0, 0.5, False)],
+    ("confidence", "asked", "of_pool", "abstains"),
+    [
+        (0, None, None, False),
+        (0, 0.5, None, True),
+        (0, None, 0.5, True),
+        (0, 0.0, 0.5, False),
+        (1, 0.9, None, False),
+    ],
 )
 async def test_a_selection_below_the_least_confidence_abstains(
-    asked: float | None, of_pool: float | None, abstains: bool
+    confidence: int, asked: float | None, of_pool: float | None, abstains: bool
 ) -> None:
     pool = ArrayPool.of(TEXTS)
     pool.settings = PoolSettings(min_confidence=of_pool)
-    pipeline = make_pipeline(IN_DOUBT)
+    pipeline = make_pipeline(CERTAIN if confidence else IN_DOUBT)
     selection = await select(pool, make_context(2), min_confidence=asked, pipeline=pipeline)
     assert selection.abstained is abstains
-    assert bool(selection.candidates) is not abstains
-    assert selection.confidence == pytest.approx(0, abs=1e-6)
-
-
-async def test_a_sure_selection_does_not_abstain() -> None:
-    pipeline = make_pipeline(CERTAIN)
-    selection = await select(
-        ArrayPool.of(TEXTS), make_context(2), min_confidence=0.9, pipeline=pipeline
-    )
-    assert len(selection.candidates) == 5
+    assert len(selection.candidates) == (0 if abstains else 5)
+    assert selection.confidence == pytest.approx(confidence, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -56,20 +56,6 @@ async def test_a_known_question_finds_its_answer_and_says_so() -> None:
     assert search.examples["c7"] == pytest.approx(1.0, abs=1e-6)
 
 
-async def test_candidates_without_examples_keep_their_scores() -> None:
-    pool = make_pool(30, 10, seed=5)
-    query = random_units(1, 6)[0]
-    said = random_units(1, 7)[0]
-    fused = await FusedSearch(pool, query, None, said=said, fusion=FUSION).search(30)
-    plain = {hit.candidate.id: hit.score for hit in await pool.search(query, 30)}
-    for hit in fused:
-        if hit.candidate.id in pool.examples:
-            assert hit.score >= plain[hit.candidate.id]
-        else:
-            assert hit.score == plain[hit.candidate.id]
-            assert hit.match is None
-
-
 @given(
     size=st.integers(2, 60),
     covered=st.integers(0, 5),

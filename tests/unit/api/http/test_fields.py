@@ -70,6 +70,8 @@ WRONG: list[tuple[str, Any, list[str]]] = [
     ("POST /plan", {"goals": [{"text": "x"}, {"text": "y"}], "top": HERE}, [*NO_COUNTS, "101"]),
     ("POST /pools/p/search", {"text": HERE}, [LONGER]),
     ("POST /pools/p/search", {"text": "x", "top_k": HERE}, [*NO_COUNTS, "101"]),
+    ("POST /pools/p/candidates/delete", {"ids": HERE}, ["[]", '"a"', "null"]),
+    ("PUT /pools/shop/alias", {"to": HERE}, ['"a/b"']),
     ("PUT /pools/p", {"min_confidence": HERE}, NO_SHARES),
     ("PUT /pools/p", {"calibration": HERE}, ["[1.0, 0.0]"]),
     ("PUT /pools/p", {"calibration": {"slope": 1.0, "offset": HERE}}, ["1e9", "null"]),

@@ -216,26 +216,6 @@ async def test_object_is_no_array(client: httpx.AsyncClient) -> None:
     ]
 
 
-async def test_many_candidates_are_deleted(client: httpx.AsyncClient, parts: Parts) -> None:
-    response = await client.post("/pools/p/candidates/delete", json={"ids": ["a", "b"]})
-    assert response.json() == {"version": 4, "removed": 1, "missing": 1, "size": 1}
-    assert parts.calls[-1] == ("remove_many", "default", "p", ["a", "b"])
-    for ids in ([], [""], "a", None):
-        response = await client.post("/pools/p/candidates/delete", json={"ids": ids})
-        assert response.status_code == 422
-        assert response.json()["errors"][0]["loc"][:2] == ["body", "ids"]
-
-
-async def test_an_alias_names_its_pool(client: httpx.AsyncClient, parts: Parts) -> None:
-    response = await client.put("/pools/shop/alias", json={"to": "p"})
-    assert (response.status_code, response.json()["name"]) == (200, "p")
-    assert parts.calls[-1] == ("point", "default", "shop", "p", None)
-    response = await client.put("/pools/shop/alias", json={"to": "a/b"})
-    assert response.json()["errors"][0]["loc"] == ["body", "to"]
-    assert (await client.delete("/pools/shop/alias")).status_code == 204
-    assert parts.calls[-1] == ("unpoint", "default", "shop")
-
-
 async def test_nothing_is_read_for_an_unknown_pool(client: httpx.AsyncClient, parts: Parts) -> None:
     parts.outcomes["info"] = PoolNotFound("there is no pool 'p'")
     response = await upload(client, b"not even json")

@@ -20,15 +20,6 @@ each_reader = pytest.mark.parametrize("read", [read_candidates, read_stored_cand
 """Runs a test for files of teams, and for those that the service wrote."""
 
 
-def test_candidates_have_the_ids_of_uploads(tmp_path: Path) -> None:
-    path = tmp_path / "replies.csv"
-    path.write_text("id,text,tag\na,One.,1\n,Two.,\n")
-    assert read_candidates(path, 10) == [
-        Candidate.of("One.", "a", {"tag": "1"}),
-        Candidate.of("Two."),
-    ]
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -1,11 +1,9 @@
 """Interrupted uploads, folds, lost chunks, and indexing."""
 
 import asyncio
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +28,6 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, following, pool
 from turnwise.service.pools.memory import ivf, local, upkeep
 from turnwise.service.pools.memory.edits import Edit
-from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis import records
 from turnwise.service.pools.redis.directory import Directory
@@ -545,34 +542,3 @@ async def test_progress_of_reading_and_indexing_is_reported(
     two = await start(exact_limit=1000)
     await until(lambda: two.info().index == "ivf")
     assert reported == [4 / 11, 8 / 11, 1.0, None, 0.5, 1.0, None]
-
-
-async def test_a_thread_lists_the_texts_to_draw_queries_from(tmp_path: Path) -> None:
-    threads = list[int]()
-
-    class Listed:
-        example_count = 0
-
-        def __len__(self) -> int:
-            return 1001
-
-        def candidates(self) -> list[Candidate]:
-            threads.append(threading.get_ident())
-            return some("One.")
-
-    class Drawn(Exception):  # noqa: N818
-        pass
-
-    async def draw(texts: Sequence[str]) -> None:
-        assert texts == ["One."]
-        raise Drawn
-
-    listed: Any = SimpleNamespace(
-        contents=Listed(), exact_limit=0, encoder=SimpleNamespace(sample_queries=draw)
-    )
-    workers = Workers(1, Metrics())
-    with pytest.raises(Drawn):
-        await upkeep.build_index(listed, workers, IndexFiles(tmp_path))
-    workers.close()
-    assert threads
-    assert threading.get_ident() not in threads

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.pools.candidate import Candidate
@@ -46,12 +46,24 @@ FieldPath = tuple[str, ...]
 """The names that lead to a value of the metadata."""
 
 
+class Compared(NamedTuple):
+    """What a filter compares.
+
+    Attributes:
+        path: The path whose values it compares with those of the filter.
+        kinds: The kinds of these, sorted. A value of another kind is equal to none of them.
+    """
+
+    path: FieldPath
+    kinds: tuple[str, ...]
+
+
 class Condition(ABC):
     """A part of a filter, which candidate stores write in their own language."""
 
     @property
-    def compared(self) -> frozenset[FieldPath]:
-        """The paths whose values it compares with those of the filter."""
+    def compared(self) -> frozenset[Compared]:
+        """What it compares with values of the filter."""
         return frozenset()
 
     @property
@@ -72,9 +84,9 @@ class Combined(Condition):
     parts: tuple[Condition, ...]
 
     @property
-    def compared(self) -> frozenset[FieldPath]:
-        """The paths of its parts."""
-        return frozenset[FieldPath]().union(*(part.compared for part in self.parts))
+    def compared(self) -> frozenset[Compared]:
+        """What its parts compare."""
+        return frozenset[Compared]().union(*(part.compared for part in self.parts))
 
     @property
     def size(self) -> int:
@@ -103,9 +115,9 @@ class Among(Condition):
         return cls(path, tuple(wanted), frozenset(map(_key, wanted)))
 
     @property
-    def compared(self) -> frozenset[FieldPath]:
-        """The paths that are compared: this one."""
-        return frozenset([self.path])
+    def compared(self) -> frozenset[Compared]:
+        """The path, with a value of any of the wanted kinds."""
+        return frozenset([Compared(self.path, tuple(sorted({*map(_kind, self.wanted)})))])
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether one of the values is equal to a wanted one."""
@@ -141,9 +153,9 @@ class Within(Condition):
         return cls(path, bounds, tuple(tests))
 
     @property
-    def compared(self) -> frozenset[FieldPath]:
-        """The paths that are compared: this one."""
-        return frozenset([self.path])
+    def compared(self) -> frozenset[Compared]:
+        """The path, with a value of the kind of each bound."""
+        return frozenset(Compared(self.path, (_kind(bound),)) for bound in self.bounds.values())
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether one value is of the kind of the bounds, and within them."""
@@ -192,6 +204,13 @@ class Filter:
     def having(cls, path: FieldPath) -> Self:
         """Return the filter that matches candidates with a value at a path."""
         return cls(json.dumps({".".join(path): {"exists": True}}), Exists(path))
+
+    @classmethod
+    def comparable(cls, compared: Compared) -> Self:
+        """Return the filter that matches candidates with a value of one of the kinds."""
+        path, kinds = compared
+        parts = tuple(part for kind in kinds for part in _HAVING[kind](path))
+        return cls(json.dumps({".".join(path): {"kinds": kinds}}), Combined("any", parts))
 
     def __and__(self, other: "Filter") -> "Filter":
         """Return a filter that matches where both do."""
@@ -334,4 +353,17 @@ def _kind(value: object) -> str:
     return _KINDS.get(type(value)) or type(value).__name__
 
 
-_KINDS = {bool: "constant", type(None): "constant", int: "number", float: "number"}
+_KINDS = {
+    bool: "true or false",
+    type(None): "null",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+}
+_HAVING: dict[str, Callable[[FieldPath], list[Condition]]] = {
+    "true or false": lambda path: [Among.of(path, [True, False])],
+    "null": lambda path: [Exists(path)],  # a field may well have no null
+    "a number": lambda path: [Within.of(path, {"gte": 0}), Within.of(path, {"lt": 0})],
+    "a string": lambda path: [Within.of(path, {"gte": ""})],
+}
+"""The conditions of which one holds where there is a value of a kind."""

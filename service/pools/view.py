@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, Self
 from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Spread
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.filter import FieldPath, Filter
+from turnwise.service.pools.filter import Compared, Filter
 from turnwise.service.pools.listing import Page, WordSearch
 from turnwise.service.pools.memory.examples import Examples
 from turnwise.service.pools.memory.flat import Float16
@@ -75,8 +75,11 @@ class PoolView(Protocol):
     async def spread(self, query: Float32, where: Filter | None = None) -> Spread:
         """Return the scores of a query (d,) over the candidates that a filter matches."""
 
-    async def lacks_field(self, path: FieldPath) -> bool:
-        """Return whether there are candidates, and none of them has a value at a path."""
+    async def lacks(self, having: Filter) -> bool:
+        """Return whether there are candidates, and a filter matches none of them.
+
+        A candidate store may not notice that it matches none.
+        """
 
     @property
     def has_examples(self) -> bool:
@@ -169,10 +172,20 @@ class PoolView(Protocol):
 
 
 async def warn_about_filter(view: PoolView, where: Filter | None) -> list[str]:
-    """Return a warning for each field of a filter that no candidate of the pool has."""
+    """Return a warning for each field of a filter that no candidate has, or not of that kind."""
     compared = sorted(where.condition.compared) if where else []
-    missing = [path for path in compared[:_MOST_FIELDS] if await view.lacks_field(path)]
-    return [
-        f"no candidate of pool '{view.name}' has the field '{'.'.join(path)}' of the filter"
-        for path in missing
-    ]
+    warnings: dict[str, None] = {}
+    for each in compared[:_MOST_FIELDS]:
+        if await view.lacks(Filter.comparable(each)):
+            warnings[await _explain_lack(view, each)] = None
+    return list(warnings)
+
+
+async def _explain_lack(view: PoolView, compared: Compared) -> str:
+    field = ".".join(compared.path)
+    if await view.lacks(Filter.having(compared.path)):
+        return f"no candidate of pool '{view.name}' has the field '{field}' of the filter"
+    return (
+        f"the filter compares '{field}' with {' and '.join(compared.kinds)}, which it is in no "
+        f"candidate of pool '{view.name}'"
+    )

@@ -12,7 +12,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.confidence import Spread
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.filter import FieldPath, Filter
+from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.listing import CandidateTest, Page, WordSearch
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.segment import Hit, Match
@@ -52,9 +52,8 @@ class LocalView:
         spread = partial(self.contents.spread, query, where)
         return await self._run(spread, quick=self.contents.larger.has_moments)
 
-    async def lacks_field(self, path: FieldPath) -> bool:
-        """Return whether no candidate has the field, which a filter finds out."""
-        having = Filter.having(path)
+    async def lacks(self, having: Filter) -> bool:
+        """Return whether there are candidates, and a filter matches none of them."""
         await self._evaluate(having)
         return len(self.contents) > 0 and not self.contents.count_matches(having)
 

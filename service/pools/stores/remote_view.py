@@ -12,7 +12,7 @@ from turnwise.models.texts import fold_text
 from turnwise.service.errors import CandidateNotFound, Conflict
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate
-from turnwise.service.pools.filter import FieldPath, Filter
+from turnwise.service.pools.filter import Filter
 from turnwise.service.pools.listing import Page, WordSearch
 from turnwise.service.pools.memory.segment import Hit, Match
 from turnwise.service.pools.redis.values import Collection
@@ -87,9 +87,8 @@ class RemoteView:
         size = self.sample.estimate_matches(self.size, where)
         return self.sample.rows.spread(query, size)
 
-    async def lacks_field(self, path: FieldPath) -> bool:
-        """Look for the field in the sample, and only then ask the store."""
-        having = Filter.having(path)
+    async def lacks(self, having: Filter) -> bool:
+        """Look for a match in the sample, and only then ask the store."""
         if self.size == 0 or self.sample.rows.match(having).any():
             return False
         return await self.store.count(self.collection.name, having.condition) == 0

@@ -123,10 +123,30 @@ def test_a_field_that_no_candidate_has_is_a_warning_in_every_answer(menu: Live) 
 
 
 @pytest.mark.parametrize(
+    ("where", "compared"),
+    [
+        ({"price.net": {"gt": "3"}}, "'price.net' with a string,"),
+        ({"price.net": "3"}, "'price.net' with a string,"),
+        ({"topic": {"not": 3}}, "'topic' with a number,"),
+        ({"topic": {"in": [3, True]}}, "'topic' with a number and true or false,"),
+        ({"price.net": {"gte": 3, "lt": "9"}}, "'price.net' with a string,"),
+    ],
+)
+def test_a_comparison_with_a_value_of_another_kind_is_a_warning(
+    menu: Live, where: dict[str, Any], compared: str
+) -> None:
+    (warning,) = menu.turn("s", "user", "Hello", pool="menu", where=where)["warnings"]
+    assert warning.startswith(f"the filter compares {compared}")
+
+
+@pytest.mark.parametrize(
     "where",
     [
         {"topic": "nothing"},
         {"price.net": {"gt": 1000}},
+        {"price.net": {"lt": -1000}},
+        {"price.net": {"in": ["3", 3]}},
+        {"topic": None},
         {"topc": {"exists": False}},
         {"none": [{"topc": {"exists": True}}]},
     ],

@@ -11,7 +11,6 @@ from turnwise.models.confidence import Moments, Spread
 from turnwise.models.data import Utterance
 from turnwise.models.texts import fold_text
 from turnwise.service.pools import Candidate, Filter, Hit, Match
-from turnwise.service.pools.filter import FieldPath, values_at
 from turnwise.service.pools.listing import Page, WordSearch
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.selection.context import EncodedContext
@@ -87,8 +86,8 @@ class ArrayPool:
         self.spreads += 1
         return Moments.of(self.after).spread(query, len(self.candidates))
 
-    async def lacks_field(self, path: FieldPath) -> bool:
-        return not any(values_at(each.metadata, path) for each in self.candidates)
+    async def lacks(self, having: Filter) -> bool:
+        return not any(map(having.accepts, self.candidates))
 
     @property
     def has_examples(self) -> bool:

@@ -149,10 +149,11 @@ async def test_candidates_near_to_what_was_said_are_left_out() -> None:
     pool = ArrayPool.of(TEXTS)
     context = make_context(3)
     repeats = Repeats(frozenset({"anything"}), random_units(3, seed=9))
+    pool.after[:2] = repeats.after[:2]
     chosen = (await select(pool, context, repeats=repeats, top_k=40)).candidates
     nearest = (pool.after @ repeats.after.T).max(axis=1)
     far = {f"c{index}" for index in np.flatnonzero(nearest < NEAR)}
-    assert {each.id for each in chosen} == far
+    assert {each.id for each in chosen} == far == {f"c{index}" for index in range(2, 40)}
 
 
 async def test_only_candidates_that_match_the_filter_are_offered() -> None:

@@ -25,15 +25,17 @@ def encode(text: str, role: Role, relation: Relation | None) -> Float32:
 
 
 class HashedContexts:
-    """Encodes with `encode`, and counts the texts."""
+    """Encodes with `encode`; counts the texts, and the speakers that the context is relative to."""
 
     def __init__(self) -> None:
         self.texts = 0
+        self.speakers = set[str]()
 
     async def encode_once(self, context: Context) -> Context:
         return context
 
     async def encode(self, context: Context, speaker: str) -> tuple[Float32, Float32]:
+        self.speakers.add(speaker)
         first, second = (
             np.stack([encode(u.text, role, relation_to(u.speaker, speaker)) for u in said])
             for role, said in ((Role.FIRST, context.utterances), (Role.SECOND, context.utterances))
@@ -109,3 +111,4 @@ async def test_speakers_who_have_said_nothing_share_their_vectors() -> None:
     goals = [Goal(text=f"goal {index}", speaker=f"stranger {index}") for index in range(20)]
     await score_goals(cast(Contexts, contexts), CONTEXT, CANDIDATES, goals)
     assert contexts.texts == len(goals) + len(CANDIDATES.texts)
+    assert len(contexts.speakers) == 1

@@ -108,9 +108,9 @@ def test_rows_are_computed_anew_where_none_or_too_few_are_kept() -> None:
 
 
 def test_an_undo_keeps_the_vectors_before_and_adds_none() -> None:
-    update = Update(session(4), TURNS[:3], "bot")
+    update = Update(session(4), TURNS[:2], "bot")
     change = update.change(NewVectors.none(D))
-    assert (change.keep_turns, change.keep_first, change.keep_encoded) == (3, 3, 3)
+    assert (change.keep_turns, change.keep_first, change.keep_encoded) == (2, 2, 2)
     assert (len(change.turns), len(change.encoded), change.epoch) == (0, 0, 8)
     assert change.rows is None
 

@@ -66,6 +66,7 @@ def check_pages(contents: Contents, ids: list[str], odd: list[str]) -> None:
         while cursor is not None:
             page = contents.list_page(cursor, 3, tests)
             assert page.matching == len(expected)
+            assert page.candidates or not cursor  # only the first page may be empty
             listed += [candidate.id for candidate in page.candidates]
             cursor = page.cursor
         assert listed == expected

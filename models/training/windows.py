@@ -10,7 +10,7 @@ encoder with heads reads it twice.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -190,6 +190,15 @@ class _DistinctItems:
         return self._index_of[read]
 
 
+class _Example(NamedTuple):
+    """The indices of b1, b2 and a of an example, and the target of its cosine."""
+
+    first: int
+    second: int
+    after: int
+    score: float
+
+
 @dataclass(frozen=True, slots=True)
 class Examples:
     """Examples of a curved objective, as indices in the flattened (W * T) turns of a batch.
@@ -207,12 +216,14 @@ class Examples:
     score: Tensor
 
     @classmethod
-    def of(cls, rows: list[tuple[int, int, int, float]]) -> Self:
-        """Make examples of (first, second, after, score)."""
-        indices = torch.tensor([row[:3] for row in rows], dtype=torch.int64).reshape(-1, 3)
-        first, second, after = indices.unbind(1)
-        score = torch.tensor([row[3] for row in rows], dtype=torch.float32)
-        return cls(first, second, after, score)
+    def of(cls, examples: Sequence[_Example]) -> Self:
+        """Return some examples column by column."""
+        return cls(
+            first=torch.tensor([each.first for each in examples], dtype=torch.int64),
+            second=torch.tensor([each.second for each in examples], dtype=torch.int64),
+            after=torch.tensor([each.after for each in examples], dtype=torch.int64),
+            score=torch.tensor([each.score for each in examples], dtype=torch.float32),
+        )
 
     def only(self, chosen: Tensor) -> Self:
         """Return the examples of a bool mask (N,)."""
@@ -272,7 +283,7 @@ def pair_examples(
         curved: Whether scores fall with distance; otherwise positives score 1 (ablation).
         random: Whether there are random negatives (without them an ablation).
     """
-    rows: list[tuple[int, int, int, float]] = []
+    examples: list[_Example] = []
     width = batch.spoken.shape[1]
     draw = _Draw(batch, rng)
     for row, turn in np.argwhere(batch.target):
@@ -281,16 +292,15 @@ def pair_examples(
         for earlier in range(max(0, turn - window + 1), turn):
             before = start + earlier
             score = pair_score(turn - earlier, window) if curved else 1.0
-            rows.append((before, before, after, score))
+            examples.append(_Example(before, before, after, score))
             if random and draw.has_other_dialogues:
                 first, last = draw.replace_one(row, before, after)
-                rows.append((first, first, last, 0.0))
+                examples.append(_Example(first, first, last, 0.0))
         if directional:
             end = min(turn + window, int(batch.spoken[row].sum()))
-            rows.extend(
-                (start + later, start + later, after, 0.0) for later in range(turn + 1, end)
-            )
-    return Examples.of(rows)
+            turns_after = range(start + turn + 1, start + end)
+            examples += [_Example(later, later, after, 0.0) for later in turns_after]
+    return Examples.of(examples)
 
 
 def triple_examples(
@@ -316,7 +326,7 @@ def triple_examples(
         curved: Whether scores fall with distance; otherwise positives score 1 (ablation).
         targets: The form of the curved scores.
     """
-    rows: list[tuple[int, int, int, float]] = []
+    examples: list[_Example] = []
     width = batch.spoken.shape[1]
     draw = _Draw(batch, rng)
     for row, turn in np.argwhere(batch.target):
@@ -325,16 +335,16 @@ def triple_examples(
         context = range(max(0, turn - window + 1), turn)
         for i, j in combinations(context, 2):
             score = triple_score(turn - i, turn - j, window, targets) if curved else 1.0
-            rows.append((start + i, start + j, after, score))
+            examples.append(_Example(start + i, start + j, after, score))
             if directional:
-                rows.append((start + j, start + i, after, 0.0))
+                examples.append(_Example(start + j, start + i, after, 0.0))
         if not draw.has_other_dialogues:
             continue
         for i in context:
-            rows.append((start + i, draw.utterance(row), after, 0.0))
-            rows.append((draw.utterance(row), start + i, after, 0.0))
-            rows.append((draw.utterance(row), draw.utterance(row), after, 0.0))
-    return Examples.of(rows)
+            examples.append(_Example(start + i, draw.utterance(row), after, 0.0))
+            examples.append(_Example(draw.utterance(row), start + i, after, 0.0))
+            examples.append(_Example(draw.utterance(row), draw.utterance(row), after, 0.0))
+    return Examples.of(examples)
 
 
 class _Draw:

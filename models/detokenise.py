@@ -96,8 +96,7 @@ def _apply(rules: _Rules, text: str) -> str:
 
 def _close_up(text: str) -> str:
     spelt = _apply(_JOIN, " ".join(text.split()))
-    return " ".join(map(_restore_space, spelt.split()))
-
-
-def _restore_space(word: str) -> str:
-    return word if _ADDRESS.search(word) else _LOST_SPACE.sub(r"\1 ", word)
+    words = (
+        word if _ADDRESS.search(word) else _LOST_SPACE.sub(r"\1 ", word) for word in spelt.split()
+    )
+    return " ".join(words)

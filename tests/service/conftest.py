@@ -14,6 +14,7 @@ from tests.support.oracle import Oracle
 from tests.support.redis_server import RedisServer
 from tests.support.rerankers import save_tiny_pairwise
 from tests.support.service import (
+    CALIBRATION,
     Ended,
     InNamespace,
     Launch,
@@ -23,6 +24,7 @@ from tests.support.service import (
     with_replies,
 )
 from tests.support.waiting import PATIENCE
+from turnwise.models.card import update_card
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.service.cli.doctor import Finding
@@ -115,6 +117,20 @@ def _by_pairs(share: Launch, pairwise_folder: Path, in_torch: Path) -> Live:
     return share(pairwise=pairwise_folder, data_dir=in_torch)
 
 
+@pytest.fixture(scope="session")
+def _calibrated(
+    share: Launch,
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_encoder_folder: Callable[[EncoderKind], Path],
+    pairwise_folder: Path,
+    in_torch: Path,
+) -> Live:
+    folder = tmp_path_factory.mktemp("calibrated") / "model"
+    shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), folder)
+    update_card(folder, "confidence", CALIBRATION)
+    return share(model=str(folder), pairwise=pairwise_folder, data_dir=in_torch)
+
+
 @pytest.fixture
 def live(_live: Callable[[EncoderKind], Live], kind: EncoderKind) -> Live:
     """A service with a pool `default` of a few replies; other tests have other namespaces of it."""
@@ -128,6 +144,12 @@ def by_pairs(_by_pairs: Live) -> Live:
     live.put("/pools/pairs", {"encoder": "pairwise"})
     live.fill(pool="pairs")
     return live
+
+
+@pytest.fixture
+def calibrated(_calibrated: Live) -> Live:
+    """A shared service whose model has a calibration, with the same pool as `live`."""
+    return with_replies(_calibrated)
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.support.messages import QUESTIONS, REPLIES, Said
 from tests.support.waiting import PATIENCE
+from turnwise.models.confidence import Calibration
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
 from turnwise.service.api.http.protocol import BoundedProtocol
@@ -28,6 +29,8 @@ from turnwise.service.app.encoder_only import create_encoder_app
 from turnwise.service.app.wiring import create_app
 from turnwise.service.settings import Settings
 
+CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
+"""Of the service `calibrated`, so that its confidences are all below 1."""
 _NAMES = count()
 
 
@@ -99,6 +102,12 @@ class Live:
 
     def say(self, session: str, said: Said, **fields: object) -> dict[str, Any]:
         return [self.turn(session, speaker, text, **fields) for speaker, text in said][-1]
+
+    def feedback(
+        self, candidate: str, event: str, *, session: str = "s", turn: int = 1, **fields: object
+    ) -> dict[str, Any]:
+        path = f"/sessions/{session}/turns/{turn}/feedback"
+        return self.post(path, candidate=candidate, event=event, **fields)
 
     def post(self, path: str, **fields: object) -> dict[str, Any]:
         return self.ok(self.http.post(path, json=fields))

@@ -25,7 +25,6 @@ from turnwise.service.client import (
     Goal,
     InvalidRequestError,
     NotFoundError,
-    PlanGoal,
     ProblemError,
     UnexpectedAnswerError,
     UnreachableError,
@@ -150,22 +149,6 @@ def test_feedback_is_given_although_an_answer_is_lost(
         session.feedback(1, "r99", "shown")
 
 
-def test_a_session_may_have_another_responder(client: Client) -> None:
-    session = client.session("ada")
-    opened = session.open("agent", where={"topic": "order"})
-    assert (opened.responder, opened.where) == ("agent", {"topic": "order"})
-    assert (session.open(where=None).responder, session.transcript().where) == ("agent", None)
-    assert session.turn("bot", "Hello").candidates
-
-
-def test_a_session_of_its_own_is_forgotten_at_its_end(client: Client, live: Live) -> None:
-    with client.session(forget=True) as session:
-        session.turn("user", "Hello")
-    assert live.http.get(f"/sessions/{session.id}").status_code == 404
-    with client.session(forget=True):
-        pass
-
-
 def test_candidates_are_ranked_toward_goals_of_a_session_and_of_a_context(client: Client) -> None:
     session = client.session("ada")
     session.turn("user", "Hello")
@@ -179,32 +162,6 @@ def test_candidates_are_ranked_toward_goals_of_a_session_and_of_a_context(client
         [ranked.score for ranked in two.ranking], abs=1e-3
     )
     assert {ranked.id for ranked in two.ranking} == {None, "c"}
-
-
-def test_documents_are_ranked(client: Client, live: Live) -> None:
-    answer = client.rerank("Where is it?", REPLIES, top_n=2, return_documents=True)
-    best = live.post("/pools/default/search", text="Where is it?", top_k=2)["candidates"]
-    texts = [one.document.text for one in answer.results if one.document]
-    assert texts == [REPLIES[one.index] for one in answer.results]
-    assert texts == [candidate["text"] for candidate in best]
-
-
-def test_goals_are_put_in_order(client: Client) -> None:
-    goals = [PlanGoal(text=text, id=text[:3]) for text in REPLIES[:3]]
-    assert len(client.plan(goals, top=2).orders) == 2
-    client.session("ada").turn("user", "Hello")
-    plan = client.session("ada").plan(goals, method="greedy")
-    assert plan.next_goal == client.plan(goals, HELLO, method="greedy").next_goal
-
-
-def test_candidates_may_be_given_by_their_fields(client: Client) -> None:
-    pool = client.pool("shop")
-    pool.create()
-    fields = {"id": "bye", "text": "Bye", "group": "end"}
-    assert pool.upsert([fields]).upserted == 1
-    assert pool.candidate("bye").group == "end"
-    with pytest.raises(InvalidRequestError, match=r"body\.0\.text: Field required"):
-        pool.upsert([{"txt": "Bye"}])
 
 
 def test_pools(client: Client) -> None:
@@ -255,14 +212,6 @@ def test_a_turn_whose_answer_was_lost_is_the_same_turn(
     assert (answer.turn, answer.replayed, len(pauses)) == (1, True, 2)
     assert answer.candidates
     assert session.transcript().turns == 1
-
-
-def test_a_turn_of_ones_own_key_can_be_repeated_by_hand(client: Client) -> None:
-    session = client.session("s")
-    first = session.turn("user", "Hello", idempotency_key="mine")
-    again = session.turn("user", "Hello", idempotency_key="mine")
-    assert (first.replayed, again.replayed, again.turn) == (False, True, 1)
-    assert session.turn("user", "Hello").turn == 2
 
 
 def test_an_undo_that_may_have_been_done_is_not_done_again(
@@ -340,20 +289,6 @@ def test_fields_that_are_newer_than_the_client_do_no_harm(relay: Relay, connect:
     assert client.session("s").turn("user", "Hello").turn == 1
 
 
-def test_a_file_is_uploaded_with_progress(client: Client, tmp_path: Path) -> None:
-    lines = [{"text": f"reply {n}", "metadata": {"n": n}, "more": 1} for n in range(300)]
-    file = write_lines(tmp_path / "replies.jsonl.gz", *lines)
-    seen: list[tuple[int, int]] = []
-    pool = client.pool("new")
-    pool.create()
-    edited = pool.upsert(file, lambda *counts: seen.append(counts))
-    assert (edited.upserted, edited.size) == (300, 300)
-    assert seen[-1] == (300, 300)
-    assert seen == sorted(seen)
-    assert len(seen) > 1
-    assert pool.search("reply 7", top_k=1).candidates[0].metadata.keys() == {"n", "more"}
-
-
 FIVE = [{"id": str(n), "text": f"reply {n}"} for n in range(5)]
 
 
@@ -363,7 +298,9 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_a_file_is_loaded_in_batches(client: Client, tmp_path: Path) -> None:
+def test_a_file_is_loaded_in_batches_or_at_once_with_progress(
+    client: Client, tmp_path: Path
+) -> None:
     seen: list[tuple[int, int]] = []
     pool = client.pool("new")
     pool.create()
@@ -371,6 +308,7 @@ def test_a_file_is_loaded_in_batches(client: Client, tmp_path: Path) -> None:
     loaded = pool.load(file, lambda *counts: seen.append(counts))
     assert (loaded.version, loaded.upserted, loaded.unchanged, loaded.size) == (3, 5, 0, 5)
     assert seen == [(2, 5), (4, 5), (5, 5)]
+    assert pool.upsert(file, lambda *counts: seen.append(counts)).unchanged == 5
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -441,16 +379,3 @@ def test_a_wrong_candidate_of_a_later_batch_is_named_by_its_line(
     assert (caught.value.file, caught.value.line) == (str(file), 7)  # every other line is empty
     assert caught.value.field == field
     assert client.pool().info().size == len(REPLIES) + loaded
-
-
-def test_a_bad_line_is_named_before_anything_is_sent(connect: Connect, tmp_path: Path) -> None:
-    file = write_lines(tmp_path / "a.jsonl", {"text": "Hello"}, {"words": "x"})
-    with pytest.raises(DataError) as caught:
-        connect("http://127.0.0.1:1").pool().upsert(file)
-    assert caught.value.line == 3
-
-
-def test_an_upload_to_a_missing_pool_fails(client: Client, tmp_path: Path) -> None:
-    lines = [{"id": str(n), "text": "long " * 300} for n in range(5_000)]
-    with pytest.raises(NotFoundError):
-        client.pool("nowhere").upsert(write_lines(tmp_path / "a.jsonl", *lines))

@@ -1,12 +1,9 @@
 """The examples with the packages that they are for, against a real service."""
 
 import importlib
-import json
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from http.server import ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -70,22 +67,6 @@ def test_langchain_retriever_and_tool(client: Client, live: Live, example: Examp
     assert "goal" in tool.args
 
 
-def test_langgraph_node_answers_each_message_with_another_reply(
-    client: Client, live: Live, example: Example
-) -> None:
-    pytest.importorskip("langgraph")
-    bot = example("langgraph_node").graph(client)
-    thread = {"configurable": {"thread_id": "t"}}
-    for text in ("Hello", "Hello again", "And again"):
-        state = bot.invoke({"messages": [("user", text)]}, thread)
-    shown = [(message.type, message.text) for message in state["messages"]]
-    roles = {"human": "user", "ai": "bot"}
-    assert [(roles[role], text) for role, text in shown] == said(live, "t")
-    replies = [text for role, text in shown if role == "ai"]
-    assert len(set(replies)) == 3
-    assert replies[0] == live.turn("other", "user", "Hello")["candidates"][0]["text"]
-
-
 def test_langgraph_node_says_so_when_it_has_no_reply(
     client: Client, live: Live, example: Example
 ) -> None:
@@ -133,26 +114,6 @@ def test_haystack_component_runs_in_a_pipeline_that_was_saved(
         used.close()
     best = live.turn("s", "user", "Hello", top_k=2)["candidates"]
     assert found == [[candidate["text"] for candidate in best], toward(live, "s", top_k=2)]
-
-
-def test_haystack_component_through_a_conversation(
-    calibrated: Live, example: Example, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
-    pytest.importorskip("haystack")
-    from haystack.dataclasses import ChatMessage
-
-    replies = example("haystack_component").ReplySelector
-    with closing(replies(calibrated.url)) as selector:
-        messages: list[ChatMessage] = []
-        for text in TALK:
-            messages.append(ChatMessage.from_user(text))
-            (best, *_) = selector.run(messages)["documents"]
-            messages.append(ChatMessage.from_assistant(best.content))
-    answers = [message.text for message in messages[1::2]]
-    assert all(earlier != later for earlier, later in pairwise(answers))
-    with closing(replies(calibrated.url, min_confidence=1.0)) as selector:
-        assert selector.run(messages[:1]) == {"documents": []}
 
 
 @pytest.fixture
@@ -233,31 +194,3 @@ def test_of_a_hundred_samples_the_one_that_leads_to_the_goal_is_first(
         ranked.text for ranked in answer.ranking if ranked.goals[0] > 1.2
     }
     assert len(everything.ranking) + len(everything.rejected) == 100
-
-
-def test_a_chat_model_proposes_and_the_best_proposal_is_taken(
-    client: Client, live: Live, example: Example, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chat_model = example("chat_model")
-    stub_chat_model = example("stub_chat_model")
-
-    class Stub(stub_chat_model.Handler):  # type: ignore[misc]
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Stub) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            model = chat_model.ChatModel(f"http://127.0.0.1:{server.server_port}/v1")
-            samples = model.sample(HELLO, 8)
-            monkeypatch.setattr(model, "sample", lambda *_: samples)
-            best = chat_model.reply(client, model, HELLO, GOAL)
-        finally:
-            server.shutdown()
-            thread.join()
-    lines = stub_chat_model.REPLIES.read_text(encoding="utf-8").splitlines()
-    assert len(samples) == 8
-    assert set(samples) <= {json.loads(line)["text"] for line in lines}
-    asked = {"context": CONTEXT, "goals": [{"text": GOAL, "speaker": "user"}], "top_k": 1}
-    assert best.text == live.post("/rank", candidates=samples, **asked)["ranking"][0]["text"]

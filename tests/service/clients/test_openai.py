@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 KEY = "tests"  # of the shared services
 ROLES = {"user": "user", "bot": "assistant"}
 MESSAGES: list[Any] = [{"role": ROLES[speaker], "content": text} for speaker, text in DIALOGUE]
-NO_REPLY = {"turnwise": {"where": {"topic": "none"}}}
 
 
 @pytest.fixture
@@ -59,26 +57,6 @@ def test_a_stream(client: openai.OpenAI, best: list[str]) -> None:
     assert last.usage is not None
 
 
-def test_the_helper_for_streams(client: openai.OpenAI, best: list[str]) -> None:
-    with client.chat.completions.stream(model="default", messages=MESSAGES) as stream:
-        assert stream.get_final_completion().choices[0].message.content == best[0]
-
-
-def test_the_asynchronous_client(live: Live, best: list[str]) -> None:
-    import openai
-
-    async def ask() -> list[str]:
-        async with openai.AsyncOpenAI(base_url=f"{live.url}/v1", api_key=KEY) as client:
-            whole = await client.chat.completions.create(model="default", messages=MESSAGES)
-            stream = await client.chat.completions.create(
-                model="default", messages=MESSAGES, stream=True
-            )
-            parts = [chunk.choices[0].delta.content or "" async for chunk in stream]
-        return [whole.choices[0].message.content or "", "".join(parts)]
-
-    assert asyncio.run(ask()) == [best[0]] * 2
-
-
 @pytest.mark.usefixtures("best")
 def test_the_list_of_models(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["default"]
@@ -93,14 +71,3 @@ def test_an_error(client: openai.OpenAI) -> None:
     with pytest.raises(openai.UnprocessableEntityError) as wrong:
         client.chat.completions.create(model="default", messages=[])
     assert wrong.value.param == "body.messages"
-
-
-@pytest.mark.nightly
-def test_langchain(live: Live, best: list[str]) -> None:
-    langchain_openai = pytest.importorskip("langchain_openai")
-    chat = langchain_openai.ChatOpenAI(
-        base_url=f"{live.url}/v1", api_key=KEY, model="default", temperature=0
-    )
-    said = [(message["role"], message["content"]) for message in MESSAGES]
-    assert chat.invoke(said).content == best[0]
-    assert "".join(part.content for part in chat.stream(said)) == best[0]

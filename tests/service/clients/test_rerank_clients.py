@@ -1,6 +1,5 @@
 """Re-rankers of other libraries, pointed at a real service."""
 
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -30,27 +29,3 @@ def test_cohere(live: Live, ranked: list[tuple[int, float]], name: str) -> None:
         if name == "Client":
             (best,) = client.rerank(**asked, top_n=1, return_documents=True).results
             assert best.document.text == REPLIES[ranked[0][0]]
-
-
-@pytest.mark.parametrize("name", ["cohere", "jina"])
-def test_haystack(
-    live: Live, ranked: list[tuple[int, float]], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
-    rankers = pytest.importorskip(f"haystack_integrations.components.rankers.{name}")
-    from haystack import Document
-    from haystack.utils import Secret
-
-    given: dict[str, Any] = {"api_key": Secret.from_token(KEY), "top_k": 3}
-    url = live.url
-    if name == "cohere":
-        ranker = rankers.CohereRanker(api_base_url=url, **given)
-        ranker.warm_up()
-        connection = ranker._cohere_client
-    else:
-        ranker = rankers.JinaRanker(base_url=f"{url}/v1/rerank", **given)
-        connection = nullcontext()
-    with connection:  # which Haystack leaves open
-        found = ranker.run(query=QUERY, documents=[Document(content=text) for text in REPLIES])
-    places = [REPLIES.index(document.content) for document in found["documents"]]
-    assert list(zip(places, [one.score for one in found["documents"]], strict=True)) == ranked

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.service.clients.conftest import ROOT, RunIn
 from tests.support.messages import posts
 from tests.support.service import Live
 from turnwise.service.client import Client
 
-FOLDER = ROOT / "examples" / "search"
+FOLDER = Path(__file__).parents[3] / "examples" / "search"
 SAID = [
     ("user", "Hello, when do you open?"),
     ("bot", " ".join(["We open at nine."] * 40)),
@@ -73,38 +72,3 @@ def test_haystack(
     with closing(retriever), closing(again):
         found = again.run(messages)["documents"]
     assert [document.content for document in found] == best
-
-
-@pytest.mark.nightly
-def test_llama_index(
-    live: Live, best: list[str], in_own_environment: RunIn, tmp_path: Path
-) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"""
-import json, sys
-sys.path.insert(0, {str(FOLDER)!r})
-from llama_index.core.base.llms.types import ChatMessage
-from llama_index.core.chat_engine import ContextChatEngine
-from llama_index.core.llms import MockLLM
-from llama_index.core.memory import ChatMemoryBuffer
-from llama_index_search import ConversationRetriever
-from turnwise import Client
-
-url, said = sys.argv[1], json.loads(sys.argv[2])
-roles = {{"user": "user", "bot": "assistant"}}
-memory = ChatMemoryBuffer.from_defaults(
-    chat_history=[ChatMessage(text, role=roles[who]) for who, text in said[:-1]]
-)
-with Client(url) as client:
-    retriever = ConversationRetriever(client, memory, pool="city", top_k=2)
-    engine = ContextChatEngine.from_defaults(retriever=retriever, memory=memory, llm=MockLLM())
-    answer = engine.chat(said[-1][1])
-    print(json.dumps([found.text for found in answer.source_nodes]))
-    print(len(memory.get_all()))
-"""
-    )
-    printed = in_own_environment(["llama-index-core"], script, live.url, json.dumps(SAID))
-    found, kept = printed.splitlines()
-    assert json.loads(found) == best
-    assert int(kept) == len(SAID) + 1

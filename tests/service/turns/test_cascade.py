@@ -38,16 +38,6 @@ def cascading(_cascading: Live) -> Live:
     return with_replies(_cascading)
 
 
-@pytest.fixture(scope="module")
-def _plain(share: Launch, model: Path, in_torch: Path) -> Live:
-    return share(model=str(model), data_dir=in_torch, own_reranker=False)
-
-
-@pytest.fixture
-def plain(_plain: Live) -> Live:
-    return with_replies(_plain)
-
-
 def test_an_unsure_turn_is_re_ranked_and_says_so(cascading: Live) -> None:
     before = cascading.say("s", DIALOGUE[:3], rerank=None)
     labels = {"namespace": cascading.namespace, "pool": "default", "outcome": "reranked"}
@@ -63,13 +53,6 @@ def test_an_unsure_turn_is_re_ranked_and_says_so(cascading: Live) -> None:
     assert got[3:] == found[3:]
     assert list(scores(answer).values()) == sorted(scores(answer).values(), reverse=True)
     assert counted() == 2
-
-
-def test_a_chat_completion_says_that_it_was_re_ranked(cascading: Live, plain: Live) -> None:
-    asked = {"model": "default", "messages": [{"role": "user", "content": "Hello"}]}
-    answer = cascading.post("/v1/chat/completions", **asked)
-    assert answer["turnwise"]["reranked"] is True
-    assert "reranked" not in plain.post("/v1/chat/completions", **asked)["turnwise"]
 
 
 def test_the_named_re_ranker_is_the_model_s_own(cascading: Live, model: Path) -> None:
@@ -95,17 +78,6 @@ def test_rank_with_a_pool_is_re_ranked_as_a_turn_is(cascading: Live) -> None:
     goals = [{"text": "Thank you", "speaker": "user"}]
     for asked in ({"pool": "default", "goals": goals}, {"candidates": REPLIES}):
         assert "reranked" not in cascading.post("/rank", context=context, **asked)
-
-
-def test_without_its_re_ranker_a_service_answers_as_the_first_stage_does(
-    cascading: Live, plain: Live
-) -> None:
-    first = cascading.say("s", DIALOGUE[:3], rerank=None)
-    for index, asked in enumerate([{}, {"rerank": "auto"}, {"rerank": None}]):
-        answer = plain.say(f"s{index}", DIALOGUE[:3], **asked)
-        assert "reranked" not in answer
-        assert scores(answer) == pytest.approx(scores(first), abs=1e-3)
-        assert answer["confidence"] == pytest.approx(first["confidence"], abs=1e-3)
 
 
 def test_a_re_ranker_that_fails_leaves_the_answer_of_the_first_stage(

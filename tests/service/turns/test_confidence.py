@@ -1,12 +1,7 @@
 """The confidence of answers over HTTP: its value, where there is none, and abstaining."""
 
-import json
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,44 +10,19 @@ import pytest
 
 from tests.support.messages import DIALOGUE, REPLIES, posts, scores, write_lines, wrong
 from tests.support.oracle import Oracle
-from tests.support.service import Launch, Live, Turnwise, with_replies
-from tests.support.waiting import eventually
-from turnwise.models.card import CARD
-from turnwise.models.confidence import Calibration, Spread, features, rescale
+from tests.support.service import CALIBRATION, Live, Turnwise
+from turnwise.models.confidence import Spread, features, rescale
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.roles import EncoderKind
-from turnwise.models.scores import Aggregation
 from turnwise.service.cli.models import calibrate as calibrate_command
 
-CALIBRATION = Calibration(0.5, 0.8, 0.7, -0.2, 0.1, -1.5)
 SAID = [*DIALOGUE[:2], ("user", "My parcel has not come. It was due on Monday.")]
 CONTEXT = posts(SAID)
 ALL = len(REPLIES)
 
 
-@pytest.fixture(scope="session")
-def calibrated_folder(
-    tmp_path_factory: pytest.TempPathFactory, tiny_encoder_folder: Callable[[EncoderKind], Path]
-) -> Path:
-    """The tiny encoder, with a calibration in its card."""
-    folder = tmp_path_factory.mktemp("calibrated") / "model"
-    shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), folder)
-    card = {"aggregation": asdict(Aggregation()), "confidence": asdict(CALIBRATION)}
-    (folder / CARD).write_text(json.dumps(card))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def _calibrated(
-    share: Launch, calibrated_folder: Path, pairwise_folder: Path, in_torch: Path
-) -> Live:
-    return share(model=str(calibrated_folder), pairwise=pairwise_folder, data_dir=in_torch)
-
-
 @pytest.fixture
-def live(_calibrated: Live) -> Live:
-    """A service whose model has a calibration, with a pool `default` of a few replies."""
-    return with_replies(_calibrated)
+def live(calibrated: Live) -> Live:
+    return calibrated
 
 
 def last_turn(live: Live, session: str = "s", **options: object) -> dict[str, Any]:
@@ -92,12 +62,6 @@ def test_it_is_what_the_calibration_makes_of_the_scores(live: Live, oracle: Orac
     ranked = live.post("/rank", context=CONTEXT, pool="default", top_k=1)
     assert ranked["confidence"] == wanted
     assert live.post("/rank", session_id="s", pool="default")["confidence"] == wanted
-
-
-def test_options_that_keep_the_order_keep_it(live: Live) -> None:
-    plain = last_turn(live, "s")["confidence"]
-    for place, options in enumerate([{"explain": True}, {"diversity": 0.5}, {"last_rows": None}]):
-        assert last_turn(live, f"s{place}", **options)["confidence"] == pytest.approx(plain)
 
 
 def test_it_is_of_what_may_be_offered(live: Live, oracle: Oracle) -> None:
@@ -191,36 +155,6 @@ def test_the_calibration_of_a_pool_moves_its_confidences(live: Live) -> None:
     assert last_turn(live, "u")["confidence"] == pytest.approx(before)
 
 
-def test_other_replicas_and_restarted_ones_learn_the_settings(
-    launch: Launch, calibrated_folder: Path
-) -> None:
-    one = launch(model=str(calibrated_folder))
-    one.fill()
-    two = launch(model=str(calibrated_folder))
-    two.get("/pools/default")
-    settings = {"min_confidence": 0.25, "calibration": {"slope": 2.0, "offset": 0.125}}
-    one.put("/pools/default", settings)
-    eventually(lambda: settings.items() <= two.get("/pools/default").items())
-    three = launch(model=str(calibrated_folder))
-    assert settings.items() <= three.get("/pools/default").items()
-
-
-def test_a_replayed_answer_is_as_the_first_one(live: Live) -> None:
-    first, again = (live.ok(live.try_turn(key="a", min_confidence=1.0)) for _ in range(2))
-    assert again["replayed"]
-    assert first["abstained"]
-    for name in ("confidence", "abstained", "candidates", "turn"):
-        assert again[name] == first[name], name
-
-
-def test_a_threshold_that_could_never_apply_is_rejected(live: Live) -> None:
-    live.put("/pools/pairs", {"encoder": "pairwise"})
-    for options in ({"aggregation": "max_sim"}, {"pool": "pairs"}):
-        refused = live.try_turn(min_confidence=0.5, **options)
-        assert wrong(refused) == [["body", "min_confidence"]]
-    assert live.http.get("/sessions/s").status_code == 404
-
-
 def test_a_model_without_a_calibration_has_no_confidence(by_pairs: Live) -> None:
     answer = by_pairs.turn("s", "user", "Hello")
     assert (answer["confidence"], answer["abstained"]) == (None, False)
@@ -275,20 +209,6 @@ def test_calibrate_fits_the_pool_to_what_was_said(
     assert again["offset"] == pytest.approx(fitted["offset"], rel=0.05, abs=0.05)
 
 
-def test_a_few_answers_move_the_calibration_a_little(
-    live: Live, calibrate: Callable[..., str]
-) -> None:
-    replies = [best_reply(live, question)[0] for question in QUESTIONS]
-    said = calibrate(list(zip(QUESTIONS, replies, strict=True)))
-    assert "20 answers, 20 of them right" in said
-    assert "20 answers are few" in said
-    fitted = live.get("/pools/default")["calibration"]
-    before, after = map(float, re.findall(r"\d\.\d{3}", said)[:2])
-    assert after <= before
-    assert 0 < fitted["slope"] < 3
-    assert abs(fitted["offset"]) < 5
-
-
 def test_another_wording_of_the_right_answer_is_right(
     live: Live, calibrate: Callable[..., str]
 ) -> None:
@@ -331,20 +251,6 @@ def test_calibrate_asks_with_as_much_of_a_context_as_the_service_reads() -> None
     replies = calibrate_command.find_replies([Dialogue(id, said) for id in "xy"], "B", 2000, 3)
     texts = [[turn.text for turn in reply.context] for reply in replies]
     assert texts == 2 * [["0"], ["0", "1", "2"], ["2", "3", "4"]]
-
-
-def test_calibrate_needs_no_package_of_the_service(live: Live, tmp_path: Path) -> None:
-    said = posts([("user", "Hello"), ("bot", "Hi")])
-    file = write_lines(tmp_path / "said.jsonl", {"utterances": said})
-    words = ["turnwise", "calibrate", "--pool", "default", "--data", str(file), "--url", live.url]
-    code = (
-        "import sys; sys.modules['pydantic_settings'] = None\n"
-        f"from turnwise.service.cli.main import main; sys.argv = {words}; main()"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert "at least two dialogues" in ended.stderr
 
 
 def test_answers_that_are_right_where_they_are_less_confident_are_not_fitted(

@@ -1,42 +1,32 @@
 """Feedback on the candidates that a turn offered: what is kept, refused and counted."""
 
-from pathlib import Path
-
 import pytest
 import redis as blocking
 
 from tests.support.messages import problem
 from tests.support.redis_keys import session_key
-from tests.support.service import Launch, Live
-from tests.support.waiting import eventually
+from tests.support.service import Live
 from turnwise.service.sessions import feedback
 from turnwise.service.sessions.store import OFFERS_KEPT
 
-SESSION = "s"
-
-
-def give(live: Live, candidate: str, event: str, turn: int = 1, **fields: str) -> dict[str, object]:
-    body = {"candidate": candidate, "event": event, **fields}
-    return live.ok(live.http.post(f"/sessions/{SESSION}/turns/{turn}/feedback", json=body))
-
 
 def offered(live: Live, text: str = "Where is my parcel?") -> list[str]:
-    answer = live.turn(SESSION, "user", text, top_k=3)
+    answer = live.turn("s", "user", text, top_k=3)
     return [candidate["id"] for candidate in answer["candidates"]]
 
 
 def kept(live: Live) -> list[tuple[int, str, str]]:
-    transcript = live.get(f"/sessions/{SESSION}")
+    transcript = live.get("/sessions/s")
     return [(each["turn"], each["candidate"], each["event"]) for each in transcript["feedback"]]
 
 
 def test_an_event_is_kept_once_with_the_rank_of_its_candidate(live: Live) -> None:
     first, second, third = offered(live)
     grown = live.increase("turnwise_feedback_total", namespace=live.namespace, event="chosen")
-    shown = [give(live, each, "shown") for each in (second, first)]
+    shown = [live.feedback(each, "shown") for each in (second, first)]
     assert [each["rank"] for each in shown] == [2, 1]
-    chosen = give(live, second, "chosen")
-    assert chosen == give(live, second, "chosen")
+    chosen = live.feedback(second, "chosen")
+    assert chosen == live.feedback(second, "chosen")
     assert chosen == {
         "turn": 1,
         "candidate": second,
@@ -44,7 +34,7 @@ def test_an_event_is_kept_once_with_the_rank_of_its_candidate(live: Live) -> Non
         "text": None,
         "rank": 2,
     }
-    edited = give(live, third, "edited", text="  It is late. ")
+    edited = live.feedback(third, "edited", text="  It is late. ")
     assert edited["text"] == "It is late."
     assert grown() == 1
     assert kept(live) == [
@@ -58,7 +48,7 @@ def test_an_event_is_kept_once_with_the_rank_of_its_candidate(live: Live) -> Non
 def test_ranks_of_what_was_chosen_are_counted_by_pool_and_model(live: Live) -> None:
     ids = offered(live)
     for candidate, event in zip(ids, ("rejected", "chosen", "edited"), strict=True):
-        give(live, candidate, event, **({"text": "Sorry."} if event == "edited" else {}))
+        live.feedback(candidate, event, **({"text": "Sorry."} if event == "edited" else {}))
     labels = {
         "namespace": live.namespace,
         "pool": "default",
@@ -71,43 +61,29 @@ def test_ranks_of_what_was_chosen_are_counted_by_pool_and_model(live: Live) -> N
     assert live.http.delete("/pools/default").is_success
     with pytest.raises(KeyError):
         live.metric(f"{name}_count", **labels)
-    give(live, ids[0], "chosen")
+    live.feedback(ids[0], "chosen")
     with pytest.raises(KeyError):
         live.metric(f"{name}_count", **labels)
 
 
-def test_a_replica_without_the_model_of_the_pool_keeps_feedback_too(
-    launch: Launch, pairwise_folder: Path, in_torch: Path
-) -> None:
-    live = launch(pairwise=pairwise_folder, data_dir=in_torch)
-    other = launch()
-    live.put("/pools/pairs", {"encoder": "pairwise"})
-    live.fill(pool="pairs")
-    offer = live.turn(SESSION, "user", "Where is it?", pool="pairs", top_k=1)["candidates"]
-    give(other, offer[0]["id"], "chosen")
-    assert other.metric("turnwise_feedback_total", pool="pairs", event="chosen") == 1
-    assert live.http.delete("/pools/pairs").is_success
-    eventually(lambda: 'pool="pairs"' not in other.http.get("/metrics").text)
-
-
 def test_an_undone_turn_leaves_no_feedback(live: Live) -> None:
     first, *_ = offered(live)
-    give(live, first, "chosen")
-    live.turn(SESSION, "bot", "Let me see.")
+    live.feedback(first, "chosen")
+    live.turn("s", "bot", "Let me see.")
     second, *_ = offered(live, "Thank you.")
-    give(live, second, "chosen", turn=3)
-    live.delete(f"/sessions/{SESSION}/turns/last")
+    live.feedback(second, "chosen", turn=3)
+    live.delete("/sessions/s/turns/last")
     assert kept(live) == [(1, first, "chosen")]
-    live.turn(SESSION, "user", "Wait!", respond=False)
+    live.turn("s", "user", "Wait!", respond=False)
     late = {"candidate": second, "event": "chosen"}
-    refused = live.http.post(f"/sessions/{SESSION}/turns/3/feedback", json=late)
+    refused = live.http.post("/sessions/s/turns/3/feedback", json=late)
     assert refused.status_code == 409
 
 
-@pytest.mark.parametrize("path", [f"/sessions/{SESSION}", "/sessions?prefix=s"])
+@pytest.mark.parametrize("path", ["/sessions/s", "/sessions?prefix=s"])
 def test_a_deleted_session_leaves_no_feedback(live: Live, path: str) -> None:
-    give(live, offered(live)[0], "chosen")
-    keys = session_key(live.namespace, SESSION, "*")
+    live.feedback(offered(live)[0], "chosen")
+    keys = session_key(live.namespace, "s", "*")
     with blocking.Redis.from_url(live.redis_url) as redis:
         expiry = {redis.expiretime(key) for key in redis.keys(keys)}
         assert max(expiry) - min(expiry) <= 1
@@ -130,38 +106,38 @@ def test_a_deleted_session_leaves_no_feedback(live: Live, path: str) -> None:
     ],
 )
 def test_feedback_on_nothing_is_refused(live: Live, path: str, refusal: tuple[int, str]) -> None:
-    live.say(SESSION, [("user", "Hello"), ("bot", "Hi")])
+    live.say("s", [("user", "Hello"), ("bot", "Hi")])
     answer = live.http.post(path, json={"candidate": "r1", "event": "chosen"})
     assert problem(answer) == refusal
 
 
 def test_another_text_for_the_same_edit_is_a_conflict(live: Live) -> None:
     first, *_ = offered(live)
-    give(live, first, "edited", text="One")
+    live.feedback(first, "edited", text="One")
     body = {"candidate": first, "event": "edited", "text": "Two"}
-    answer = live.http.post(f"/sessions/{SESSION}/turns/1/feedback", json=body)
+    answer = live.http.post("/sessions/s/turns/1/feedback", json=body)
     assert problem(answer) == (409, "conflict")
-    assert live.get(f"/sessions/{SESSION}")["feedback"][0]["text"] == "One"
+    assert live.get("/sessions/s")["feedback"][0]["text"] == "One"
 
 
 def test_the_number_of_events_and_the_age_of_a_turn_are_bounded(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = offered(live)
-    give(live, ids[0], "shown")
+    live.feedback(ids[0], "shown")
     for _ in range(OFFERS_KEPT - 1):
-        live.turn(SESSION, "bot", "Yes.")
-    give(live, ids[0], "chosen")
-    live.turn(SESSION, "bot", "Yes.")
-    again = give(live, ids[0], "chosen")
+        live.turn("s", "bot", "Yes.")
+    live.feedback(ids[0], "chosen")
+    live.turn("s", "bot", "Yes.")
+    again = live.feedback(ids[0], "chosen")
     assert again["rank"] == 1
     body = {"candidate": ids[1], "event": "chosen"}
-    old = live.http.post(f"/sessions/{SESSION}/turns/1/feedback", json=body)
+    old = live.http.post("/sessions/s/turns/1/feedback", json=body)
     assert problem(old) == (409, "conflict")
     candidate = offered(live)[0]
     turn = OFFERS_KEPT + 2
     monkeypatch.setattr(feedback, "FEEDBACK_KEPT", 2)
     body = {"candidate": candidate, "event": "chosen"}
-    full = live.http.post(f"/sessions/{SESSION}/turns/{turn}/feedback", json=body)
+    full = live.http.post(f"/sessions/s/turns/{turn}/feedback", json=body)
     assert problem(full) == (409, "feedback-full")
     assert len(kept(live)) == 2

@@ -50,27 +50,3 @@ def test_a_changed_candidate_follows_another_reply(live: Live) -> None:
     assert not any("matched" in each for each in answer(live, "s", reply))
     second = answer(live, "t", {"candidate": "r1", "pool": "form"})
     assert [each["id"] for each in second if "matched" in each] == ["r7"]
-
-
-def test_metadata_of_another_meaning_change_no_score(live: Live) -> None:
-    upload(live, "form", {"date": 3})
-    upload(live, "plain", None)
-    reply = {"text": REPLIES[0]}
-    scores = [
-        [(each["id"], each["score"]) for each in answer(live, pool, reply, pool)]
-        for pool in ("form", "plain")
-    ]
-    assert scores[0] == scores[1]
-
-
-def test_a_ranking_of_a_pool_knows_followers(live: Live) -> None:
-    upload(live, "form", "r0")
-    context = [
-        {"speaker": "user", "text": "My parcel is late."},
-        {"speaker": "bot", "text": REPLIES[0]},
-        {"speaker": "user", "text": "half past ten"},
-    ]
-    ranked = live.post("/rank", context=context, pool="form", explain=True)["ranking"]
-    [follower] = [each for each in ranked if "matched" in each]
-    assert (follower["id"], follower["matched"]) == ("r7", {"after": "r0"})
-    assert abs(sum(follower["contributions"]) - follower["fit"]) < 1e-3

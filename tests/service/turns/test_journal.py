@@ -1,7 +1,6 @@
 """The journal of running services, and what is made of it."""
 
 import json
-import os
 import shutil
 import stat
 from collections.abc import Callable, Sequence
@@ -35,9 +34,9 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
 
 
-def give(live: Live, turn: int, candidate: str, event: str, **fields: str) -> None:
-    body = {"candidate": candidate, "event": event, **fields}
-    live.ok(live.http.post(f"/sessions/s/turns/{turn}/feedback", json=body))
+def say(live: Live, *texts: str, session: str = "s") -> None:
+    for text in texts:
+        live.turn(session, "user", text, respond=False)
 
 
 def ids(answer: dict[str, Any]) -> list[str]:
@@ -45,6 +44,7 @@ def ids(answer: dict[str, Any]) -> list[str]:
 
 
 def run(*arguments: object) -> str:
+    """Run `turnwise journal`; return what it says."""
     ended = CliRunner().invoke(app, ["journal", *map(str, arguments)])
     assert ended.exit_code == 0, ended.output
     return ended.output
@@ -65,20 +65,17 @@ def test_a_line_tells_all_of_a_turn(launch: Launch, folder: Path) -> None:
     live.fill()
     live.put("/sessions/s", {"where": {"kind": {"exists": False}}})
     answer = live.turn("s", "user", "Where is it?", top_k=2, where={"none": [{"x": 1}]})
-    give(live, 1, ids(answer)[1], "edited", text="Here.")
+    live.feedback(ids(answer)[1], "edited", text="Here.")
     live.stop()
     (file,) = folder.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert f"-{os.getpid()}.jsonl" in file.name
     turn, feedback = lines(folder)
-    offered = [{name: c[name] for name in ("id", "text", "score")} for c in answer["candidates"]]
     assert turn.pop("at") <= feedback.pop("at")
     assert turn.pop("version") == feedback.pop("version")
-    assert turn == {
+    of_session = {"namespace": "default", "session": "s", "turn": 1}
+    offered = [{name: c[name] for name in ("id", "text", "score")} for c in answer["candidates"]]
+    assert turn == of_session | {
         "what": "turn",
-        "namespace": "default",
-        "session": "s",
-        "turn": 1,
         "speaker": "user",
         "text": "Where is it?",
         "responder": "bot",
@@ -87,15 +84,8 @@ def test_a_line_tells_all_of_a_turn(launch: Launch, folder: Path) -> None:
         "offered": offered,
         "where": {"all": [{"kind": {"exists": False}}, {"none": [{"x": 1}]}]},
     }
-    assert feedback == {
-        "what": "feedback",
-        "namespace": "default",
-        "session": "s",
-        "turn": 1,
-        "candidate": ids(answer)[1],
-        "event": "edited",
-        "text": "Here.",
-    }
+    event = {"candidate": ids(answer)[1], "event": "edited", "text": "Here."}
+    assert feedback == of_session | {"what": "feedback"} | event
 
 
 def test_the_lines_of_two_replicas_make_dialogues(
@@ -105,13 +95,14 @@ def test_the_lines_of_two_replicas_make_dialogues(
     two = launch(journal=folder / "2")
     one.fill()
     first = one.turn("s", "user", "Hello", top_k=3)
-    give(two, 1, ids(first)[1], "chosen")
-    give(one, 1, ids(first)[2], "rejected")
+    two.feedback(ids(first)[1], "chosen")
+    one.feedback(ids(first)[2], "rejected")
     two.turn("s", "bot", first["candidates"][1]["text"])
     second = one.turn("s", "user", "My parcel is late.", top_k=3)
-    give(two, 3, ids(second)[0], "shown")
-    give(two, 3, ids(second)[1], "shown")
-    give(one, 3, ids(second)[0], "edited", text="It comes today.")
+    for candidate in ids(second)[:2]:
+        two.feedback(candidate, "shown", turn=3)
+    one.feedback(ids(second)[1], "chosen", turn=3)
+    one.feedback(ids(second)[0], "edited", turn=3, text="It comes today.")
     one.turn("s", "user", "Really?", respond=False)
     two.delete("/sessions/s/turns/last")
     one.turn("s", "user", "Thank you!", respond=False)
@@ -120,45 +111,19 @@ def test_the_lines_of_two_replicas_make_dialogues(
     one.stop()
     two.stop()
     out = tmp_path / "out.jsonl"
-    dialogues = exported(out, folder / "1", folder / "2")
-    assert [*dialogues] == ["default/s"]
-    said = dialogues["default/s"]
     offers = [[each["text"] for each in answer["candidates"]] for answer in (first, second)]
-    assert said == [
+    chosen = {"chosen": offers[0][1], "shown": offers[0], "rejected": [offers[0][2]]}
+    edited = {"chosen": offers[1][0], "shown": offers[1][:2]}
+    expected = [
         {"speaker": "user", "text": "Hello"},
-        {
-            "speaker": "bot",
-            "text": offers[0][1],
-            "chosen": offers[0][1],
-            "shown": offers[0],
-            "rejected": [offers[0][2]],
-        },
+        {"speaker": "bot", "text": offers[0][1], **chosen},
         {"speaker": "user", "text": "My parcel is late."},
-        {
-            "speaker": "bot",
-            "text": "It comes today.",
-            "chosen": offers[1][0],
-            "shown": offers[1][:2],
-        },
+        {"speaker": "bot", "text": "It comes today.", **edited},
         {"speaker": "user", "text": "Thank you!"},
     ]
+    assert exported(out, folder / "1", folder / "2") == {"default/s": expected}
     (dialogue,) = read_dialogues(out)
-    assert [(u.speaker, u.text) for u in dialogue.utterances] == texts(said)
-
-
-def test_the_candidate_that_the_next_turn_names_was_chosen_whatever_feedback_says(
-    launch: Launch, folder: Path, tmp_path: Path
-) -> None:
-    live = launch(journal=folder)
-    live.fill()
-    answer = live.turn("s", "user", "Hello", top_k=3)
-    first, _, third = answer["candidates"]
-    give(live, 1, first["id"], "chosen")
-    live.post("/sessions/s/turn", speaker="bot", candidate=third["id"], text="Hi Ann!")
-    live.stop()
-    (dialogue,) = exported(tmp_path / "out.jsonl", folder).values()
-    assert dialogue[1]["text"] == "Hi Ann!"
-    assert dialogue[1]["chosen"] == third["text"]
+    assert [(u.speaker, u.text) for u in dialogue.utterances] == texts(expected)
 
 
 def test_what_was_deleted_is_not_exported_and_is_compacted(
@@ -167,14 +132,14 @@ def test_what_was_deleted_is_not_exported_and_is_compacted(
     live = launch(journal=folder, api_keys=[InNamespace.KEY])
     live.app.name = "default"
     for session in ("s", "t", "u1", "u2", "v1"):
-        live.turn(session, "user", f"I am {session}.", respond=False)
+        say(live, f"I am {session}.", session=session)
     with blocking.Redis.from_url(live.redis_url) as redis:  # of a replica whose clock is ahead
         for session in ("u2", "v1"):
             redis.hincrby(session_key("default", session, "meta"), "version", 10**9)
     for session in ("u2", "v1"):
-        live.turn(session, "user", "I go on.", respond=False)
+        say(live, "I go on.", session=session)
     assert live.http.delete("/sessions/s").is_success
-    live.turn("s", "user", "I am new.", respond=False)
+    say(live, "I am new.")
     with blocking.Redis.from_url(live.redis_url) as redis:  # as if it had expired
         redis.delete(*redis.keys("*{default/u1}*"))
     for user in ("u1", "u2"):
@@ -185,7 +150,7 @@ def test_what_was_deleted_is_not_exported_and_is_compacted(
     out = tmp_path / "out.jsonl"
     assert {name: texts(said) for name, said in exported(out, folder).items()} == expected
     assert "1 file still being written" in run("compact", folder)
-    live.turn("t", "user", "Still here.", respond=False)
+    say(live, "Still here.", session="t")
     live.stop()
     (file,) = folder.iterdir()
     (folder / ".new-1").mkdir()
@@ -207,12 +172,12 @@ def test_a_replica_whose_clock_is_ahead_deletes_no_later_line(
     live.app.name = "default"
     with monkeypatch.context() as patch:
         move_clock(patch, 300.0)
-        live.turn("s", "user", "I am deleted.", respond=False)
+        say(live, "I am deleted.")
         assert live.http.delete("/sessions/s").is_success
         assert live.http.delete("/sessions/t").status_code == 404  # the journal may hold it
         assert live.http.delete("/sessions", params={"prefix": "u"}).is_success
     for session in ("s", "t", "u1"):
-        live.turn(session, "user", "I am new.", respond=False)
+        say(live, "I am new.", session=session)
     live.stop()
     found = exported(tmp_path / "out.jsonl", folder)
     assert {texts(said)[0][1] for said in found.values()} == {"I am new."}
@@ -260,21 +225,6 @@ def test_lines_of_a_later_release_stay_and_deleted_ones_go(folder: Path) -> None
     (folder / "0.jsonl").write_bytes(b"".join(map(dump, deleted)) + written + b'{"torn')
     assert run("compact", folder) == "2 lines removed from 1 file\n"
     assert (folder / "0.jsonl").read_bytes() == written
-
-
-def say(live: Live, *texts: str) -> None:
-    for text in texts:
-        live.turn("s", "user", text, respond=False)
-
-
-def test_a_file_ends_at_a_size(
-    launch: Launch, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "FILE_BYTES", 1000)
-    say(launch(journal=folder), *(f"Text {number}." for number in range(9)))
-    eventually(lambda: len(lines(folder)) == 9)
-    assert max(file.stat().st_size for file in folder.iterdir()) <= 1000
-    assert [line["turn"] for line in lines(folder)] == [*range(1, 10)]
 
 
 def test_a_file_ends_at_an_age(
@@ -327,8 +277,8 @@ def test_every_text_passes_the_hook_and_a_failure_costs_its_line(
     live.fill([*REPLIES[2:], "Hello Ada!"])
     lost = live.increase("turnwise_journal_lines_lost_total", reason="not_redacted")
     answer = live.turn("s", "user", "I am Ada.", top_k=len(REPLIES))
-    give(live, 1, ids(answer)[0], "edited", text="Ada?")
-    give(live, 1, ids(answer)[1], "rejected")
+    live.feedback(ids(answer)[0], "edited", text="Ada?")
+    live.feedback(ids(answer)[1], "rejected")
     say(live, "Please fail.", "A number.")
     eventually(lambda: lost() == 2)
     live.stop()
@@ -361,3 +311,13 @@ def test_a_journal_that_cannot_begin_fails_the_start(
 ) -> None:
     with pytest.raises(SettingsError, match=message):
         server.run(Settings.model_validate({"port": 0, "data_dir": data_folder, **settings}))
+
+
+def test_a_file_ends_at_a_size(
+    launch: Launch, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "FILE_BYTES", 1000)
+    say(launch(journal=folder), *(f"Text {number}." for number in range(9)))
+    eventually(lambda: len(lines(folder)) == 9)
+    assert max(file.stat().st_size for file in folder.iterdir()) <= 1000
+    assert [line["turn"] for line in lines(folder)] == [*range(1, 10)]

@@ -4,14 +4,13 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.messages import REPLIES, problem, write_lines, wrong
+from tests.support.messages import REPLIES, problem, write_lines
 from tests.support.service import Launch, Live, Turnwise, api_key
-from tests.support.waiting import eventually
 from turnwise.service.use_cases import learning
-from turnwise.service.wire.pools import MOST_EXAMPLES
 
 ASKED = "Where on earth is my parcel?"
 
@@ -22,13 +21,12 @@ def _no_near_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "NEAR_COPY", 2.0)
 
 
-def choose(
-    live: Live, session: str = "s", said: str = ASKED, *, event: str = "chosen", **fields: object
-) -> dict[str, object]:
-    """Ask, and give feedback on candidate r4."""
+def teach(
+    live: Live, said: str = ASKED, session: str = "s", *, event: str = "chosen", **fields: object
+) -> bool | None:
+    """Ask, and give feedback on candidate r4; return whether it has learned what was asked."""
     turn = live.turn(session, "user", said, top_k=len(REPLIES))["turn"]
-    body = {"candidate": "r4", "event": event, **fields}
-    return live.post(f"/sessions/{session}/turns/{turn}/feedback", **body)
+    return live.feedback("r4", event, session=session, turn=turn, **fields).get("learned")
 
 
 def learned(live: Live, pool: str = "default") -> list[tuple[str, str]]:
@@ -41,107 +39,59 @@ def learned(live: Live, pool: str = "default") -> list[tuple[str, str]]:
 def test_a_choice_teaches_the_candidate_what_was_said_before(
     live: Live, fields: dict[str, str]
 ) -> None:
-    assert choose(live, learn=True, **fields)["learned"] is True
+    assert teach(live, learn=True, **fields)
     (example,) = live.get("/pools/default/learned")["learned"]
     assert example.pop("at") > 0
     assert example == {"candidate": "r4", "text": ASKED}
 
 
-def test_turns_that_follow_each_other_are_one_utterance(live: Live) -> None:
-    live.turn("s", "user", "Hello?", respond=False)
-    choose(live, said="Anybody there?", learn=True)
-    assert learned(live) == [("r4", "Hello? Anybody there?")]
-
-
 def test_the_same_choice_again_changes_nothing(live: Live) -> None:
-    choose(live, learn=True)
+    assert teach(live) is None
+    assert live.feedback("r4", "chosen", learn=True)["learned"] is True
     version = live.get("/pools/default")["version"]
-    body = {"candidate": "r4", "event": "chosen", "learn": True}
-    assert live.post("/sessions/s/turns/1/feedback", **body)["learned"] is True
-    assert choose(live, "t", ASKED.upper() + "!", learn=True)["learned"] is True
+    assert live.feedback("r4", "chosen", learn=True)["learned"] is True
+    assert teach(live, ASKED.upper() + "!", "t", learn=True)
     assert live.get("/pools/default")["version"] == version
     assert learned(live) == [("r4", ASKED)]
 
 
-def test_a_choice_that_did_not_teach_can_be_sent_again_to_teach(live: Live) -> None:
-    assert "learned" not in choose(live)
-    body = {"candidate": "r4", "event": "chosen", "learn": True}
-    assert live.post("/sessions/s/turns/1/feedback", **body)["learned"] is True
-
-
 @pytest.mark.parametrize(
-    ("fields", "teaches"), [({}, True), ({"learn": False}, False), ({"event": "rejected"}, False)]
+    ("fields", "teaches"), [({}, True), ({"learn": False}, None), ({"event": "rejected"}, None)]
 )
 def test_a_pool_may_learn_from_every_choice(
-    live: Live, fields: dict[str, object], teaches: bool
+    live: Live, fields: dict[str, Any], teaches: bool | None
 ) -> None:
     assert live.put("/pools/default", {"learn": "chosen"})["learn"] == "chosen"
-    assert choose(live, **fields).get("learned", False) is teaches
+    assert teach(live, **fields) is teaches
     live.put("/pools/default", {"learn": None})
-    assert "learned" not in choose(live, "t", "And now?")
-
-
-def test_other_events_cannot_teach(live: Live) -> None:
-    live.turn("s", "user", ASKED)
-    body = {"candidate": "r4", "event": "shown", "learn": True}
-    assert wrong(live.http.post("/sessions/s/turns/1/feedback", json=body)) == [["body", "learn"]]
+    assert teach(live, "And now?", "t") is None
 
 
 def test_a_near_copy_of_an_example_is_not_learned(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choose(live, learn=True)
+    assert teach(live, learn=True)
     monkeypatch.setattr(learning, "NEAR_COPY", -1.0)
-    assert choose(live, "t", "Something else", learn=True)["learned"] is True
+    assert teach(live, "Something else", "t", learn=True)
     assert learned(live) == [("r4", ASKED)]
-
-
-def test_what_the_responder_said_is_not_learned(live: Live) -> None:
-    turn = live.turn("s", "bot", "Hello", respond=True, top_k=len(REPLIES), repeat=True)["turn"]
-    body = {"candidate": "r4", "event": "chosen", "learn": True}
-    assert live.post(f"/sessions/s/turns/{turn}/feedback", **body)["learned"] is False
 
 
 def test_feedback_is_kept_where_its_candidate_is_gone(live: Live) -> None:
     live.turn("s", "user", ASKED, top_k=len(REPLIES))
     live.delete("/pools/default/candidates/r4")
-    body = {"candidate": "r4", "event": "chosen", "learn": True}
-    assert live.post("/sessions/s/turns/1/feedback", **body)["learned"] is False
+    assert live.feedback("r4", "chosen", learn=True)["learned"] is False
     assert len(live.get("/sessions/s")["feedback"]) == 1
 
 
-def test_other_replicas_learn_as_well(launch: Launch) -> None:
-    live = launch()
-    other = launch()
-    live.fill()
-    other.get("/pools/default")
-    choose(live, learn=True)
-    eventually(lambda: learned(other) == [("r4", ASKED)])
-
-
-def test_a_candidate_forgets_the_oldest_that_it_learned(live: Live) -> None:
-    given = [f"question {number}" for number in range(MOST_EXAMPLES - 2)]
-    item = {"id": "r4", "text": REPLIES[4], "examples": given}
-    live.put("/pools/default/candidates", [item])
-    for text in ("One?", "Two?", "Three?"):
-        choose(live, text[:-1], text, learn=True)
-    assert [text for _, text in learned(live)] == ["Two?", "Three?"]
-
-
-def test_an_upload_keeps_what_was_learned(live: Live) -> None:
-    choose(live, learn=True)
-    choose(live, "t", "Hello?", learn=True)
-    item = {"id": "r4", "text": REPLIES[4]}
-    again = live.put("/pools/default/candidates", [item])
-    assert (again["upserted"], again["unchanged"]) == (0, 1)
-    item |= {"text": "Another text.", "examples": [ASKED.upper()]}
-    live.put("/pools/default/candidates", [item])
-    assert learned(live) == [("r4", "Hello?")]
+def test_the_responder_s_own_utterance_is_not_learned(live: Live) -> None:
+    live.turn("s", "bot", "Hello", respond=True, top_k=len(REPLIES))
+    assert live.feedback("r4", "chosen", learn=True)["learned"] is False
+    assert learned(live) == []
 
 
 def test_learned_examples_can_be_removed_alone(live: Live) -> None:
     for text in ("One?", "Two?", "Three?"):
-        choose(live, text[:-1], text, learn=True)
+        teach(live, text, text[:-1], learn=True)
     query = {"candidate": "r4", "text": "Two?"}
     removed = live.delete("/pools/default/learned", **query)
     assert removed["removed"] == 1
@@ -159,11 +109,10 @@ def test_a_deletion_removes_what_came_from_the_sessions_of_a_user(
     live.http.headers["Authorization"] = "Bearer boss"
     live.fill()
     live.fill(pool="other")
-    choose(live, "u1-a", "One?", learn=True)
+    teach(live, "One?", "u1-a", learn=True)
     live.turn("u1-b", "user", "Two?", pool="other", top_k=len(REPLIES))
-    body = {"candidate": "r4", "event": "chosen", "learn": True}
-    live.post("/sessions/u1-b/turns/1/feedback", **body)
-    choose(live, "u2-a", "Three?", learn=True)
+    live.feedback("r4", "chosen", session="u1-b", learn=True)
+    teach(live, "Three?", "u2-a", learn=True)
     words = ("session", "delete", "u1-", "--learned", "--url", live.url, "--key", "boss")
     assert turnwise(*words).out == "sessions deleted: 2\nlearned examples removed: 2\n"
     assert (learned(live), learned(live, "other")) == ([("r4", "Three?")], [])
@@ -199,9 +148,9 @@ def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_the_redaction_hook_sees_first_what_is_learned(launch: Launch, hook: str) -> None:
     live = launch(redact=hook)
     live.fill()
-    assert choose(live, said="Where is 5521?", learn=True)["learned"] is True
-    assert choose(live, "t", "Does it fail?", learn=True)["learned"] is False
-    assert choose(live, "u", "I am Ada.", learn=True)["learned"] is False  # too long now
+    assert teach(live, "Where is 5521?", learn=True) is True
+    assert teach(live, "Does it fail?", "t", learn=True) is False
+    assert teach(live, "I am Ada.", "u", learn=True) is False  # too long now
     assert learned(live) == [("r4", "Where is 0?")]
     assert len(live.get("/sessions/t")["feedback"]) == 1
 
@@ -214,8 +163,8 @@ def test_examples_of_a_journal_are_proposed_and_added(
     live.fill()
     live.put("/pools/default", {"learn": "chosen"})
     for number, text in enumerate([ASKED, ASKED.lower(), "Is it late?", "Is it?", "Is it?"]):
-        turn = {"event": "rejected"} if text == "Is it?" else {}
-        choose(live, f"s{number}", text, **turn)
+        event = "rejected" if text == "Is it?" else "chosen"
+        teach(live, text, f"s{number}", event=event)
     for number in (3, 4):
         live.post(f"/sessions/s{number}/turn", speaker="bot", candidate="r2", text="Yes.")
     live.stop()
@@ -235,7 +184,7 @@ def test_examples_are_added_to_candidates_and_change_nothing_else(
     given = {"id": "r4", "text": "By card.", "metadata": {"topic": "pay"}, "group": "pay"}
     item = given | {"examples": ["How can I pay?"]}
     live.put("/pools/default/candidates", [item])
-    choose(live, said="And cash?", learn=True)
+    teach(live, "And cash?", learn=True)
     line = {"id": "r4", "text": "B- ----", "examples": ["How can I pay", "And cash", "Visa?"]}
     file = write_lines(tmp_path / "proposals.jsonl", line)
     load = ("pool", "load", file, "--pool", "default", "--add-examples", "--url", live.url)

@@ -34,22 +34,3 @@ def test_a_message_of_32_000_characters_is_taken_and_kept_whole(live: Live) -> N
     assert live.post("/rank", context=said, candidates=["Yes", "No"])["ranking"]
     assert live.post("/pools/default/search", text=message)["candidates"]
     assert wrong(live.try_turn(f"{message}!")) == [["body", "text"]]
-
-
-def test_a_message_that_is_read_as_a_whole_is_not_called_truncated(live: Live) -> None:
-    assert "truncated" not in live.turn("s", "user", STORY[:70])
-
-
-def test_an_upload_names_candidates_that_the_model_does_not_read_as_a_whole(live: Live) -> None:
-    items = [
-        {"id": "short", "text": "Yes", "examples": ["May I?"]},
-        {"id": "long", "text": STORY[:2000]},
-        {"id": "asked", "text": "No", "examples": ["May we?", STORY[:1999]]},
-    ]
-    edited = live.put("/pools/default/candidates", items)
-    assert edited["warnings"] == [
-        "the model reads only the beginning of candidate 'long'",
-        "the model reads only the beginning and the end of examples of candidate 'asked'",
-    ]
-    again = live.put("/pools/default/candidates", items[:1])
-    assert again["warnings"] == []

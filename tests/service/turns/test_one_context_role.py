@@ -78,16 +78,6 @@ def test_turns_sum_over_the_utterances(served: Served) -> None:
     assert bare["score"] == pytest.approx(naive, abs=1e-3)
 
 
-def test_the_running_matrix_counts_the_first_utterance(served: Served) -> None:
-    served.live.say("s", DIALOGUE)
-    query: dict[str, object] = {"pool": "default", "ids": ["r0", "r1"], "aggregation": "mean"}
-    answer = served.live.get("/sessions/s/scores", **query)
-    naive = [
-        [served.parts(text, {}, posts).sum() for text in REPLIES[:2]] for posts in answer["turns"]
-    ]
-    np.testing.assert_allclose(answer["scores"], naive, atol=1e-3)
-
-
 def test_ranking_sums_over_the_utterances_and_reaches_goals_by_one_cosine(served: Served) -> None:
     for fields in AGGREGATIONS:
         answer = served.live.post("/rank", context=CONTEXT, candidates=REPLIES, **fields)
@@ -101,16 +91,3 @@ def test_ranking_sums_over_the_utterances_and_reaches_goals_by_one_cosine(served
     for item in answer["ranking"]:
         before = served.encoder.encode([item["text"]], Role.SECOND, relation_to("bot", "user"))[0]
         assert item["score"] == pytest.approx(float(before @ after), abs=1e-3)
-
-
-def test_greedy_plans_by_the_last_two_utterances(served: Served) -> None:
-    goals = ["I have booked it for you.", "What is your name?", "Here is your key."]
-    answer = served.live.post(
-        "/plan", context=CONTEXT, goals=[{"text": goal} for goal in goals], method="greedy"
-    )
-    pulls = [float(served.parts(goal, {})[-2:].mean()) / 2 for goal in goals]
-    first, middle, last = sorted(range(3), key=lambda goal: -pulls[goal])
-    (planned,) = answer["orders"]
-    assert planned["order"] == [str(goal) for goal in (first, middle, last)]
-    expected = pulls[first] - pulls[middle] / 2 - pulls[last]
-    assert planned["score"] == pytest.approx(expected, abs=1e-3)

@@ -36,24 +36,6 @@ def test_a_preview_of_a_new_session_creates_none(live: Live) -> None:
         assert redis.keys(everything) == []
 
 
-def test_a_preview_changes_no_session(live: Live) -> None:
-    live.say("s", DIALOGUE[:2])
-    before = live.get("/sessions/s")
-    for words in ("My", "My parcel", "My parcel has not come."):
-        live.turn("s", "user", words, commit=False)
-    after = live.get("/sessions/s")
-    assert after["transcript"] == before["transcript"]
-    assert live.turn("s", "user", "My parcel has not come.", expected_turn=3)["turn"] == 3
-
-
-def test_the_turn_after_its_preview_encodes_nothing(live: Live) -> None:
-    words = f"Nobody else says {live.namespace}."
-    live.turn("s", "user", words, commit=False)
-    encoded = live.encoded()
-    live.turn("s", "user", words)
-    assert encoded() == {}
-
-
 def test_a_preview_uses_up_no_idempotency_key(live: Live) -> None:
     assert live.ok(live.try_turn("Hello", key="k", commit=False))["turn"] is None
     assert live.ok(live.try_turn("Hello", key="k"))["turn"] == 1

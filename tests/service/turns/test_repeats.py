@@ -30,43 +30,6 @@ def test_a_reply_is_not_offered_again_unless_it_may_be(live: Live, repeat: str |
     assert sorted(offered(live, "s", repeat=True)) == sorted(REPLIES)
 
 
-def test_by_default_a_reply_of_an_earlier_turn_may_come_again(live: Live) -> None:
-    live.say("s", [("user", "Hello"), ("bot", SAID), ("user", "And?"), ("bot", REPLIES[0])])
-    assert sorted(offered(live, "s")) == sorted({*REPLIES} - {REPLIES[0]})
-    assert sorted(offered(live, "s", repeat=False)) == sorted({*REPLIES} - {SAID, REPLIES[0]})
-
-
-@pytest.mark.parametrize(
-    "as_said", [f"  {SAID.upper()} ", SAID.replace(" ", "\n"), SAID.rstrip("!") + " 🙂"]
-)
-def test_a_reply_that_the_channel_changed_is_recognised(live: Live, as_said: str) -> None:
-    live.say("s", [("user", "Hello"), ("bot", as_said)])
-    assert SAID not in offered(live, "s")
-
-
-def test_what_the_user_said_may_be_offered(live: Live) -> None:
-    live.turn("s", "user", SAID)
-    assert SAID in offered(live, "s")
-
-
-def test_an_undone_reply_is_offered_again(live: Live) -> None:
-    live.say("s", [("user", "Hello"), ("bot", SAID)])
-    live.delete("/sessions/s/turns/last")
-    assert SAID in offered(live, "s")
-
-
-def test_near_leaves_out_what_is_close_to_a_reply(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    vectors = live.encoder.encode([*REPLIES, SAID, "Anything else?"], Role.AFTER)
-    nearest = (vectors[:ALL] @ vectors[ALL:].T).max(axis=1)
-    monkeypatch.setattr(retrieval, "NEAR", float(np.median(nearest)))  # half of them
-    after_reply(live, "s")
-    far = [reply for reply, cosine in zip(REPLIES, nearest, strict=True) if cosine < retrieval.NEAR]
-    assert sorted(offered(live, "s", repeat="near")) == sorted(far)
-    assert 0 < len(far) < ALL - 1
-
-
 @pytest.mark.parametrize("options", [{"repeat": False}, {"repeat": "near", "diversity": 0.8}])
 def test_a_ranking_of_a_pool_leaves_out_what_a_turn_does(
     live: Live, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]

@@ -1,6 +1,5 @@
 """The pairwise model, IoI and a cross-encoder behind the service."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,20 +8,13 @@ import pytest
 import torch
 from sentence_transformers import CrossEncoder
 
-from tests.support.messages import DIALOGUE, REPLIES, posts, scores, wrong
-from tests.support.oracle import Oracle
+from tests.support.messages import REPLIES, posts, scores, wrong
 from tests.support.rerankers import save_tiny_cross_encoder, tiny_ioi
 from tests.support.service import Launch, Live, with_replies
-from tests.support.waiting import eventually
 from turnwise.models.arrays import Float32
-from turnwise.models.errors import ModelError
 from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.roles import EncoderKind
-from turnwise.service.app import wiring
-from turnwise.service.cli.pool.transfer import restore_pool, save_pool
-from turnwise.service.pools import read_snapshot
-from turnwise.service.settings import Settings
 
 WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}))
 SAID = ["Hello there", "Hi, how can I help?", "My parcel has not come.", "Let me look into it."]
@@ -102,26 +94,6 @@ def test_turn_answers_from_a_pairwise_pool(
     assert answer["candidates"][0]["text"] == REPLIES[int(np.argmax(wanted))]
 
 
-def test_one_session_selects_from_pools_of_both_encoders(by_pairs: Live) -> None:
-    for pool, encoder in (("pairs", "pairwise"), ("default", "default")):
-        assert by_pairs.get(f"/pools/{pool}")["encoder"] == encoder
-        answer = by_pairs.turn("side", *DIALOGUE[0], pool=pool)
-        assert set(scores(answer)) <= set(REPLIES)
-        assert len(answer["candidates"]) == 5
-
-
-def test_search_and_rank_use_the_pool_s_encoder(by_pairs: Live, pairwise: PairwiseModel) -> None:
-    responses = pairwise.encode_responses(REPLIES)
-    found = by_pairs.post("/pools/pairs/search", text="Hello there", top_k=1)["candidates"]
-    wanted = pairwise.encode_contexts([["Hello there"]])[0] @ responses.T
-    assert found[0]["text"] == REPLIES[int(np.argmax(wanted))]
-    context = posts(alternating(SAID))
-    ranked = by_pairs.post("/rank", context=context, pool="pairs")["ranking"]
-    wanted = pairwise.encode_contexts([SAID])[0] @ responses.T
-    order = [REPLIES[place] for place in np.argsort(-wanted)]
-    assert [one["text"] for one in ranked] == order
-
-
 def test_a_pairwise_pool_takes_no_examples(by_pairs: Live) -> None:
     before = by_pairs.get("/pools/pairs")["version"]
     candidates = [{"text": "At nine."}, {"text": "At five.", "examples": ["When?"]}]
@@ -129,18 +101,6 @@ def test_a_pairwise_pool_takes_no_examples(by_pairs: Live) -> None:
     assert wrong(answer) == [["body", "examples"]]
     assert "a pool with the encoder 'pairwise' takes no examples" in answer.text
     assert by_pairs.get("/pools/pairs")["version"] == before
-
-
-def test_scores_of_pairs_are_not_explained_and_have_no_running_matrix(by_pairs: Live) -> None:
-    explained = {"pool": "pairs", "explain": True}
-    turn = by_pairs.try_turn(**explained)
-    assert by_pairs.http.get("/sessions/s").status_code == 404
-    context = posts([("user", "Hello")])
-    ranking = by_pairs.http.post("/rank", json=explained | {"context": context})
-    by_pairs.say("s", DIALOGUE[:1])
-    matrix = by_pairs.http.get("/sessions/s/scores", params={"pool": "pairs", "ids": "r0"})
-    assert wrong(turn) == wrong(ranking) == [["body", "explain"]]
-    assert wrong(matrix) == [["query", "pool"]]
 
 
 def test_a_pool_keeps_its_encoder_as_long_as_it_is_there(by_pairs: Live) -> None:
@@ -175,33 +135,6 @@ def test_a_service_without_the_model_says_so(
     assert plain.http.get("/pools/pairs").status_code == 404
 
 
-def test_a_snapshot_keeps_the_encoder(by_pairs: Live, tmp_path: Path) -> None:
-    settings = by_pairs.services.settings
-    folder = tmp_path / "snapshot"
-    asyncio.run(save_pool(settings, by_pairs.namespace, "pairs", folder))
-    assert read_snapshot(folder, 100).manifest.encoder == "pairwise"
-    encoded: list[tuple[int, int]] = []
-    progress = lambda *done: encoded.append(done)  # noqa: E731
-    asyncio.run(restore_pool(settings, by_pairs.namespace, "copy", folder, progress))
-    eventually(lambda: by_pairs.http.get("/pools/copy").json().get("size") == len(REPLIES))
-    assert by_pairs.get("/pools/copy")["encoder"] == "pairwise"
-    assert not encoded
-    asked = {"text": "Hello there", "top_k": 3}
-    assert by_pairs.post("/pools/copy/search", **asked) == by_pairs.post(
-        "/pools/pairs/search", **asked
-    )
-
-
-def test_reranker_puts_the_short_list_in_order(reranking: Live, ioi: IoI) -> None:
-    reranking.say("s", alternating(SAID[:2]))
-    answer = reranking.turn("s", "user", SAID[2], rerank="ioi", top_k=3)
-    wanted = ioi.scores(SAID[:3], REPLIES)
-    order = np.argsort(-wanted)[:3]
-    assert list(scores(answer)) == [REPLIES[place] for place in order]
-    assert list(scores(answer).values()) == pytest.approx(wanted[order], abs=1e-5)
-    assert answer["timings_ms"]["rerank"] > 0
-
-
 def test_rank_takes_the_reranker_for_the_next_utterance_score(reranking: Live, ioi: IoI) -> None:
     context = posts(alternating(SAID[:3]))
     wanted = ioi.scores(SAID[:3], REPLIES)
@@ -213,18 +146,6 @@ def test_rank_takes_the_reranker_for_the_next_utterance_score(reranking: Live, i
     for one in toward["ranking"]:
         assert one["fit"] == pytest.approx(float(wanted[one["index"]]), abs=1e-5)
         assert one["score"] == pytest.approx(one["goals"][0] + 2 * one["fit"], abs=1e-4)
-
-
-def test_a_pool_is_ranked_as_far_as_is_asked_for_past_the_short_list(
-    launch: Launch, ioi_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wiring, "SHORT_LIST", 2)
-    live = launch(reranker=ioi_folder)
-    live.fill()
-    context = posts([("user", "Hello")])
-    asked = {"context": context, "pool": "default", "rerank": "ioi"}
-    assert len(live.post("/rank", **asked, top_k=5)["ranking"]) == 5
-    assert len(live.post("/rank", **asked)["ranking"]) == 2
 
 
 def test_more_candidates_than_a_short_list_are_not_reranked(reranking: Live) -> None:
@@ -271,18 +192,6 @@ def test_a_cross_encoder_reads_the_last_three_utterances_with_each_candidate(
     assert [one["index"] for one in ranked["ranking"]][:3] == order.tolist()
 
 
-def test_only_the_kind_that_the_service_has_is_offered(crossing: Live, reranking: Live) -> None:
-    for live, has, other in (
-        (crossing, "cross_encoder", "ioi"),
-        (reranking, "ioi", "cross_encoder"),
-    ):
-        assert wrong(live.try_turn(rerank=other)) == [["body", "rerank"]]
-        schemas = live.get("/openapi.json")["components"]["schemas"]
-        for name in ("TurnRequest", "RankRequest"):
-            offered = schemas[name]["properties"]["rerank"]["anyOf"]
-            assert offered == [{"type": "string", "enum": ["auto", has]}, {"type": "null"}]
-
-
 def test_documents_are_ordered_by_the_cross_encoder(
     crossing: Live, predict: Callable[..., Float32]
 ) -> None:
@@ -306,35 +215,3 @@ def test_documents_are_ordered_by_the_cross_encoder(
     ]
     many = crossing.http.post("/v1/rerank", json={"query": "a", "documents": ["b"] * 101})
     assert wrong(many) == [["body", "documents"]]
-
-
-def test_without_a_cross_encoder_the_encoder_orders_documents(
-    live: Live, reranking: Live, oracle: Oracle
-) -> None:
-    wanted = np.array([oracle.score([("user", SAID[2])], text) for text in REPLIES])
-    for service in (live, reranking):
-        answer = service.post("/v2/rerank", query=SAID[2], documents=REPLIES)
-        assert answer["model"] == service.encoder.name
-        assert [one["index"] for one in answer["results"]] == np.argsort(-wanted).tolist()
-        assert [one["relevance_score"] for one in answer["results"]] == pytest.approx(
-            np.sort(wanted)[::-1], abs=1e-3
-        )
-
-
-def test_blank_documents_come_last(live: Live) -> None:
-    blank = ["", " \n"]
-    answer = live.post("/v1/rerank", query=SAID[2], documents=[*blank, *REPLIES])
-    assert [one["index"] for one in answer["results"][-2:]] == [0, 1]
-    assert [one["relevance_score"] for one in answer["results"][-2:]] == [-1.0, -1.0]
-    (first,) = live.post("/v1/rerank", query=SAID[2], documents=[*blank, "Sure"], top_n=1)[
-        "results"
-    ]
-    assert first["index"] == 2
-
-
-def test_an_encoder_is_no_re_ranker(
-    tiny_encoder_folder: Callable[[EncoderKind], Path],
-) -> None:
-    settings = Settings.model_validate({"reranker": tiny_encoder_folder(EncoderKind.SINGLE)})
-    with pytest.raises(ModelError, match="has no trained classifier"):
-        wiring.load_reranker(settings)

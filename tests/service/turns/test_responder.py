@@ -27,14 +27,6 @@ def test_an_assistant_is_the_responder_as_a_bot_is(live: Live) -> None:
     assert [turn["speaker"] for turn in read["transcript"]] == ["user", "assistant", "user"]
 
 
-def test_an_assistant_names_the_candidate_that_it_says(live: Live) -> None:
-    offered = live.turn("s", "user", "Hello")["candidates"][0]
-    body = {"speaker": "assistant", "candidate": offered["id"]}
-    live.ok(live.http.post("/sessions/s/turn", json=body))
-    again = live.turn("s", "user", "Hello?")["candidates"]
-    assert offered["id"] not in {each["id"] for each in again}
-
-
 def test_bot_and_assistant_are_one_speaker_under_the_first_name(live: Live) -> None:
     live.say("s", [("assistant", "Hi"), ("user", "Hello"), ("bot", "Yes?"), ("user", "Well")])
     speakers = [turn["speaker"] for turn in live.get("/sessions/s")["transcript"]]
@@ -95,9 +87,3 @@ def test_eight_turns_of_one_speaker_are_a_warning(live: Live) -> None:
     (warning,) = live.say("s", [("user", f"Message {number}") for number in range(8)])["warnings"]
     assert "all turns are one utterance of 'user'" in warning
     assert "warnings" not in live.turn("s", "bot", "Hello")
-
-
-def test_a_session_of_few_turns_or_with_its_responder_gets_no_warning(live: Live) -> None:
-    assert "warnings" not in live.say("one", [("customer", "Hello")] * 7)
-    live.put("/sessions/named", {"responder": "agent"})
-    assert "warnings" not in live.say("named", FOUR)

@@ -1,32 +1,46 @@
 """Turns of the responder that name the candidate that it said."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
 from tests.support.messages import REPLIES, problem, wrong
-from tests.support.service import Launch, Live
-from tests.support.waiting import eventually
-from turnwise.service.journal.files import list_files, read_lines
-from turnwise.service.journal.lines import TurnLine
+from tests.support.service import Live
 
-IDS = [f"r{number}" for number in range(len(REPLIES))]
 SAID = REPLIES[4]
 CHANGED = "Dear Ann, here is what I found for you."
+CHOICES = {
+    "chosen": (["chosen r4"], "r4"),
+    "edited": (["edited r4"], "r4"),
+    "chosen last": (["chosen r1", "edited r4", "chosen r1"], "r4"),
+    "removed from its pool since": (["edited r4", "remove r4"], "r4"),
+    "whose reply was undone": (["chosen r4", "reply", "undo"], "r4"),
+    "only shown": (["shown r4"], None),
+    "rejected": (["rejected r4"], None),
+    "chosen before another turn": (["chosen r4", "go on"], None),
+    "of a turn that was undone": (["chosen r4", "undo", "go on"], None),
+}
+"""What happens between an offer and a reply without a name, and the candidate that it says."""
+
+
+def do(live: Live, step: str) -> None:
+    """Do a step of `CHOICES`."""
+    match step.split():
+        case ["reply"]:
+            say(live, text=CHANGED)
+        case ["undo"]:
+            live.delete("/sessions/s/turns/last")
+        case ["go", "on"]:
+            live.turn("s", "user", "Anyone?", respond=False)
+        case ["remove", candidate]:
+            live.delete(f"/pools/default/candidates/{candidate}")
+        case [event, candidate]:
+            text = {"text": CHANGED} if event == "edited" else {}
+            live.feedback(candidate, event, **text)
 
 
 def say(live: Live, **fields: object) -> None:
     live.post("/sessions/s/turn", speaker="bot", **fields)
-
-
-def give(live: Live, candidate: str, event: str) -> None:
-    text = {"text": CHANGED} if event == "edited" else {}
-    live.post("/sessions/s/turns/1/feedback", candidate=candidate, event=event, **text)
-
-
-def said(live: Live) -> list[str | None]:
-    return [turn.get("candidate") for turn in live.get("/sessions/s")["transcript"]]
 
 
 def offered(live: Live, **options: object) -> list[str]:
@@ -58,82 +72,16 @@ def test_a_candidate_is_not_offered_again_whatever_text_was_said(
     assert "r4" in offered(live, repeat=True)
 
 
-def test_by_default_the_last_utterance_alone_counts(live: Live) -> None:
-    say(live, candidate="r4", text=CHANGED)
-    live.turn("s", "user", "And?")
-    say(live, candidate="r5")
-    assert {"r4", "r5"} - {*offered(live)} == {"r5"}
-
-
-@pytest.mark.parametrize("event", ["chosen", "edited"])
-@pytest.mark.parametrize("repeat", ["last", False])
-def test_a_reply_has_said_the_candidate_that_feedback_chose_before_it(
-    live: Live, event: str, repeat: str | bool
+@pytest.mark.parametrize(("steps", "candidate"), CHOICES.values(), ids=CHOICES)
+def test_a_reply_without_a_name_says_the_candidate_that_was_just_chosen(
+    live: Live, steps: list[str], candidate: str | None
 ) -> None:
     live.turn("s", "user", "Hello", top_k=len(REPLIES))
-    give(live, "r4", event)
-    say(live, text=CHANGED)
-    assert said(live) == [None, "r4"]
-    assert {*IDS} - {*offered(live, repeat=repeat)} == {"r4"}
-
-
-def test_the_newest_choice_was_said(live: Live) -> None:
-    live.turn("s", "user", "Hello", top_k=len(REPLIES))
-    for candidate, event in [("r1", "chosen"), ("r4", "edited"), ("r1", "chosen")]:
-        give(live, candidate, event)
-    say(live, text=CHANGED)
-    assert said(live) == [None, "r4"]
-
-
-def test_a_choice_counts_although_its_candidate_was_removed(live: Live) -> None:
-    live.turn("s", "user", "Hello", top_k=len(REPLIES))
-    give(live, "r4", "edited")
-    live.delete("/pools/default/candidates/r4")
-    say(live, text=CHANGED)
-    assert said(live) == [None, "r4"]
-    assert {*offered(live)} == {*IDS} - {"r4"}
-
-
-def test_a_choice_counts_again_after_an_undo_of_the_reply(live: Live) -> None:
-    live.turn("s", "user", "Hello", top_k=len(REPLIES))
-    give(live, "r4", "chosen")
-    say(live, text=CHANGED)
-    live.delete("/sessions/s/turns/last")
-    say(live, text="Hi.")
-    assert said(live) == [None, "r4"]
-
-
-@pytest.mark.parametrize("event", ["shown", "rejected"])
-def test_feedback_that_chooses_nothing_changes_nothing(live: Live, event: str) -> None:
-    live.turn("s", "user", "Hello", top_k=len(REPLIES))
-    give(live, "r4", event)
-    say(live, text=CHANGED)
-    assert said(live) == [None, None]
-    assert {*offered(live)} == {*IDS}
-
-
-def test_the_candidate_that_a_turn_names_was_said_whatever_feedback_says(live: Live) -> None:
-    live.turn("s", "user", "Hello", top_k=len(REPLIES))
-    give(live, "r4", "edited")
-    say(live, candidate="r5", text=CHANGED)
-    assert said(live) == [None, "r5"]
-
-
-def test_a_choice_counts_for_the_very_next_turn_alone(live: Live) -> None:
-    live.turn("s", "user", "Hello", top_k=len(REPLIES))
-    give(live, "r4", "chosen")
-    live.turn("s", "user", "Anyone?", respond=False)
-    say(live, text=CHANGED)
-    assert said(live) == [None, None, None]
-
-
-def test_the_choice_of_a_turn_goes_with_it(live: Live) -> None:
-    live.turn("s", "user", "Hello", top_k=len(REPLIES))
-    give(live, "r4", "chosen")
-    live.delete("/sessions/s/turns/last")
-    live.turn("s", "user", "Good evening", respond=False)
-    say(live, text=CHANGED)
-    assert said(live) == [None, None]
+    for step in steps:
+        do(live, step)
+    do(live, "reply")
+    assert live.get("/sessions/s")["transcript"][-1].get("candidate") == candidate
+    assert ("r4" in offered(live)) is (candidate is None)
 
 
 def test_the_candidate_may_be_of_another_pool(live: Live) -> None:
@@ -171,19 +119,3 @@ def test_a_candidate_that_the_pool_lacks_is_not_found(live: Live) -> None:
     answer = live.http.post("/sessions/s/turn", json=body)
     assert problem(answer) == (404, "candidate-not-found")
     assert problem(live.http.get("/sessions/s")) == (404, "session-not-found")
-
-
-def test_the_journal_has_the_candidate(launch: Launch, tmp_path: Path) -> None:
-    live = launch(journal=tmp_path)
-    live.fill()
-    say(live, candidate="r4", text=CHANGED)
-    live.turn("s", "user", "Hello", top_k=len(REPLIES))
-    live.post("/sessions/s/turns/2/feedback", candidate="r5", event="chosen")
-    say(live, text=CHANGED)
-
-    def lines() -> list[TurnLine]:
-        read = [line for file in list_files([tmp_path]) for line, _ in read_lines(file)]
-        return [line for line in read if isinstance(line, TurnLine)]
-
-    eventually(lambda: len(lines()) == 3)
-    assert [line.candidate for line in lines()] == ["r4", None, "r5"]

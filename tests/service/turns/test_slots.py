@@ -96,26 +96,11 @@ def test_a_session_keeps_values_until_it_ends(filled: Live) -> None:
     assert "slots" not in filled.get("/sessions/s")
 
 
-def test_a_filled_text_that_was_said_is_not_offered_again(filled: Live) -> None:
-    asked: dict[str, Any] = {"pool": "slots", "slots": VALUES, "top_k": 10}
-    for said in ("Hello Ada!", "Ada, your order 5521 left us."):
-        filled.turn("s", "bot", said)
-        filled.turn("s", "user", "And?", respond=False)
-    offered = filled.turn("s", "user", "And?", repeat=False, **asked)["candidates"]
-    assert {each["id"] for each in offered} == {"when", "brace", "plain"}
-
-
 def test_an_answer_without_candidates_names_the_slots_that_have_no_value(live: Live) -> None:
     live.make_pool("prices", [{"id": "a", "text": "It is {price}."}])
     answer = live.turn("s", "user", "What is it?", pool="prices", slots={"prise": "5"})
     assert answer["candidates"] == []
     assert answer["warnings"] == ["candidate 'a' of pool 'prices' has slots without a value: price"]
-
-
-def test_values_are_neither_encoded_nor_kept_in_the_transcript(filled: Live) -> None:
-    filled.turn("s", "user", "Hello", pool="slots", slots=VALUES)
-    filled.post("/sessions/s/turn", speaker="bot", candidate="hello", pool="slots")
-    assert "Ada" not in json.dumps(filled.get("/sessions/s"))
 
 
 @pytest.mark.parametrize(
@@ -125,6 +110,21 @@ def test_bad_slots_are_named(live: Live, slots: dict[str, Any]) -> None:
     body = {"speaker": "user", "text": "Hello", "slots": slots}
     places = wrong(live.http.post("/sessions/s/turn", json=body))
     assert all(place[:2] == ["body", "slots"] for place in places)
+
+
+def test_a_filled_text_that_was_said_is_not_offered_again(filled: Live) -> None:
+    asked: dict[str, Any] = {"pool": "slots", "slots": VALUES, "top_k": 10}
+    for said in ("Hello Ada!", "Ada, your order 5521 left us."):
+        filled.turn("s", "bot", said)
+        filled.turn("s", "user", "And?", respond=False)
+    offered = filled.turn("s", "user", "And?", repeat=False, **asked)["candidates"]
+    assert {each["id"] for each in offered} == {"when", "brace", "plain"}
+
+
+def test_values_are_neither_encoded_nor_kept_in_the_transcript(filled: Live) -> None:
+    filled.turn("s", "user", "Hello", pool="slots", slots=VALUES)
+    filled.post("/sessions/s/turn", speaker="bot", candidate="hello", pool="slots")
+    assert "Ada" not in json.dumps(filled.get("/sessions/s"))
 
 
 def test_the_journal_has_templates(launch: Launch, tmp_path: Path) -> None:

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 import redis as blocking
 
-from tests.support.messages import DIALOGUE, REPLIES, Said, problem, scores, wrong
+from tests.support.messages import DIALOGUE, REPLIES, Said, problem, scores
 from tests.support.oracle import Oracle
 from tests.support.redis_keys import session_key
-from tests.support.service import Held, Launch, Live, with_and_without_heads
-from tests.support.waiting import PATIENCE, eventually, in_event_loop
+from tests.support.service import Launch, Live, with_and_without_heads
+from tests.support.waiting import PATIENCE, eventually
 from turnwise.models.card import CARD
 from turnwise.models.roles import EncoderKind
-from turnwise.service.app import wiring
-from turnwise.service.pools import Candidate
 from turnwise.service.selection.idle import IdleEncoding
 from turnwise.service.sessions.store import SessionKey, SessionStore
 
@@ -30,19 +28,6 @@ def expected(
         return {text: oracle.max_sim(said, text) for text in REPLIES}
     rows = last_rows if aggregation == "last_rows" else None
     return {text: oracle.score(said, text, rows) for text in REPLIES}
-
-
-def test_the_first_turn_creates_a_session(live: Live) -> None:
-    answer = live.turn("s", "user", "Hello there")
-    assert answer["session_id"] == "s"
-    assert answer["turn"] == 1
-    assert answer["pool"]["name"] == "default"
-    assert answer["replayed"] is False
-    assert set(answer["timings_ms"]) == {"encode", "state", "retrieve", "rerank", "total"}
-    assert len(answer["candidates"]) == 5
-    assert set(answer["candidates"][0]) == {"id", "text", "score", "metadata"}
-    found = [candidate["score"] for candidate in answer["candidates"]]
-    assert found == sorted(found, reverse=True)
 
 
 @with_and_without_heads
@@ -159,18 +144,6 @@ def test_a_long_session_that_must_be_encoded_again_scores_as_before(
 
 
 @with_and_without_heads
-def test_the_score_matrix_is_the_score_after_each_utterance(live: Live, oracle: Oracle) -> None:
-    live.say("s", DIALOGUE)
-    ids = ["r6", "r1"]
-    matrix = live.get("/sessions/s/scores", ids=ids, aggregation="last_rows", last_rows=2)
-    assert matrix["ids"] == ids
-    assert matrix["turns"] == [1, 2, 4, 5, 6]
-    for turn, line in zip(matrix["turns"], matrix["scores"], strict=True):
-        naive = [oracle.score(DIALOGUE[:turn], REPLIES[place], 2) for place in (6, 1)]
-        assert line == pytest.approx(naive, abs=1e-3)
-
-
-@with_and_without_heads
 @pytest.mark.parametrize("aggregation", ["mean", "max_sim"])
 def test_the_score_matrix_has_the_best_candidates_of_the_pool(
     live: Live, oracle: Oracle, aggregation: str
@@ -189,12 +162,6 @@ def test_a_session_without_an_utterance_has_an_empty_score_matrix(live: Live) ->
     live.http.put("/sessions/new", json={})
     matrix = live.get("/sessions/new/scores")
     assert (matrix["ids"], matrix["turns"], matrix["scores"]) == ([], [], [])
-
-
-def test_max_sim_scores_at_most_as_many_candidates_as_a_short_list(live: Live) -> None:
-    live.turn("s", "user", "Hello")
-    many = {"ids": ["r1"] * 101, "aggregation": "max_sim"}
-    assert wrong(live.http.get("/sessions/s/scores", params=many)) == [["query", "ids"]]
 
 
 def test_the_score_matrix_names_what_is_not_there(live: Live) -> None:
@@ -231,95 +198,6 @@ def test_a_service_that_stops_finishes_its_idle_work(
         assert redis.llen(first) == 1
 
 
-def test_a_first_vector_in_the_cache_is_written_with_its_turn(own: Live) -> None:
-    written = own.written()
-    own.turn("s", "user", "One")
-    eventually(lambda: written() == 1)
-    own.turn("t", "user", "One")
-    with blocking.Redis.from_url(own.redis_url) as redis:
-        assert redis.llen(session_key(own.namespace, "t", "first")) == 1
-    assert written() == 1
-
-
-def test_with_heads_every_role_of_an_utterance_takes_one_pass(
-    launch: Launch, model_of: Callable[[EncoderKind], dict[str, Any]]
-) -> None:
-    own = launch(**model_of(EncoderKind.HEADS))
-    own.fill()
-    idle = own.increase("turnwise_encoded_texts_total", role="first", lane="idle")
-    for speaker, text in [("user", "One"), ("bot", "Two"), ("user", "Three")]:
-        encoded = own.encoded()
-        own.turn("s", speaker, text)
-        assert encoded() == {"second": 1}
-    encoded = own.encoded()
-    goals = [{"text": "Bye", "speaker": "user"}, {"text": "Thanks", "speaker": "bot"}]
-    avoid = [{"text": "Three", "threshold": 9}]
-    own.post("/rank", session_id="s", pool="default", goals=goals, avoid=avoid)
-    candidates = len(REPLIES)  # guard rails need their exact vectors
-    assert encoded() == {"after": 3, "second": candidates}  # two goals, and what to avoid
-    own.post("/plan", session_id="s", goals=goals, method="chain_curved")
-    assert encoded() == {"after": 3, "second": candidates + 2}
-    assert idle() == 0
-
-
-def test_a_session_of_version_0_1_goes_on(live: Live, oracle: Oracle) -> None:
-    """It has no kept rows, but a list of all rows, which nothing reads."""
-    asked = {"aggregation": "mean", "top_k": ALL, "respond": True}
-    live.say("s", DIALOGUE[:4], **asked)
-    meta, rows, everything = SessionKey(live.namespace, "s").keys("meta", "rows", "*")
-    with blocking.Redis.from_url(live.redis_url) as redis:
-        assert redis.hdel(meta, "rows", "rows_of") == 2
-        redis.rpush(rows, b"x")
-        encoded = live.encoded()
-        said = [*DIALOGUE[:4], ("bot", f"Nobody else says {live.namespace}.")]
-        answer = live.turn("s", *said[-1], **asked)
-        assert sum(encoded().values()) == 1
-        assert scores(answer) == pytest.approx(expected(oracle, said), abs=1e-3)
-        assert live.http.delete("/sessions/s").is_success
-        assert redis.keys(everything) == []
-
-
-def test_two_clients_on_one_session_both_land(live: Live, oracle: Oracle) -> None:
-    def post(number: int) -> dict[str, Any]:
-        return live.turn("s", f"guest-{number % 2}", f"Sentence {number}")
-
-    with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(post, range(16)))
-    assert sorted(answer["turn"] for answer in answers) == list(range(1, 17))
-    posts = live.get("/sessions/s")["transcript"]
-    said = [(post["speaker"], post["text"]) for post in posts]
-    assert sorted(said) == sorted((f"guest-{n % 2}", f"Sentence {n}") for n in range(16))
-    final = live.turn("s", "bot", "Thanks", respond=True, aggregation="mean", top_k=ALL)
-    naive = expected(oracle, [*said, ("bot", "Thanks")])
-    assert scores(final) == pytest.approx(naive, rel=2e-4)  # float16 vectors, sums of 35
-
-
-def test_of_many_writers_of_a_session_none_works_in_vain(live: Live) -> None:
-    read = live.increase("turnwise_redis_operations_total", operation="session_read", result="ok")
-    lost = live.increase(
-        "turnwise_redis_operations_total", operation="session_write", result="conflict"
-    )
-    with ThreadPoolExecutor(8) as threads:
-        turns = threads.map(lambda number: live.turn("s", "user", f"Turn {number}"), range(16))
-        assert sorted(answer["turn"] for answer in turns) == list(range(1, 17))
-    assert (read(), lost()) == (16, 0)
-
-
-def test_a_reader_does_not_wait_for_the_writers_of_its_session(
-    own: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own.turn("s", "user", "Hello")
-    with ThreadPoolExecutor(2) as threads, monkeypatch.context() as patch:
-        held = Held(own, patch)
-        later = [
-            threads.submit(own.turn, "s", "user", text, respond=False) for text in ("One", "Two")
-        ]
-        assert held.has.wait(PATIENCE)
-        assert own.get("/sessions/s")["turns"] == 1
-        held.let_go()
-        assert sorted(each.result()["turn"] for each in later) == [2, 3]
-
-
 def test_the_hard_maximum_of_turns(launch: Launch) -> None:
     live = launch(max_turns=2)
     live.fill()
@@ -332,21 +210,6 @@ def test_the_hard_maximum_of_turns(launch: Launch) -> None:
 def test_a_pool_that_is_not_there_leaves_the_session_as_it_was(live: Live) -> None:
     assert problem(live.try_turn(pool="none")) == (404, "pool-not-found")
     assert live.http.get("/sessions/s").status_code == 404
-
-
-def test_a_thread_reads_the_file_of_the_default_pool(
-    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_loop = list[bool]()
-
-    def read(_: Path, __: int) -> list[Candidate]:
-        in_loop.append(in_event_loop())
-        return [Candidate.of("Good day.")]
-
-    monkeypatch.setattr(wiring, "read_candidates", read)
-    live = launch(default_pool=tmp_path / "file")
-    assert live.get("/pools/default")["size"] == 1
-    assert in_loop == [False]
 
 
 def test_a_default_pool_whose_filling_was_broken_off_is_filled(
@@ -364,14 +227,16 @@ def test_a_default_pool_whose_filling_was_broken_off_is_filled(
     assert again.get("/pools/default")["size"] == 1 + len(REPLIES)
 
 
-def test_timings_of_an_answer_stand_in_its_header(live: Live) -> None:
-    said = {"speaker": "user", "text": "Hello"}
-    goals = [{"text": "Bye"}, {"text": "Thanks"}]
-    for path, body in (
-        ("/sessions/s/turn", said),
-        ("/rank", {"context": [said], "candidates": ["Hi"]}),
-        ("/plan", {"goals": goals}),
-    ):
-        response = live.http.post(path, json=body)
-        stages = [f"{name};dur={ms:.3f}" for name, ms in live.ok(response)["timings_ms"].items()]
-        assert response.headers["server-timing"] == ", ".join(stages)
+def test_two_clients_on_one_session_both_land(live: Live, oracle: Oracle) -> None:
+    def post(number: int) -> dict[str, Any]:
+        return live.turn("s", f"guest-{number % 2}", f"Sentence {number}")
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(post, range(16)))
+    assert sorted(answer["turn"] for answer in answers) == list(range(1, 17))
+    posts = live.get("/sessions/s")["transcript"]
+    said = [(post["speaker"], post["text"]) for post in posts]
+    assert sorted(said) == sorted((f"guest-{n % 2}", f"Sentence {n}") for n in range(16))
+    final = live.turn("s", "bot", "Thanks", respond=True, aggregation="mean", top_k=ALL)
+    naive = expected(oracle, [*said, ("bot", "Thanks")])
+    assert scores(final) == pytest.approx(naive, rel=2e-4)  # float16 vectors, sums of 35

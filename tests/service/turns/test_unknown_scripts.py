@@ -47,12 +47,6 @@ def test_other_messages_have_a_confidence(english: Live, text: str) -> None:
     assert "warnings" not in answer
 
 
-def test_the_shipped_model_reads_the_name_of_an_emoji(english: Live) -> None:
-    written = english.turn("s", "user", "thumbs up sign", commit=False)
-    emoji = english.turn("s", "user", "👍", commit=False)
-    assert emoji["candidates"] == written["candidates"]
-
-
 def test_an_upload_names_candidates_in_unknown_scripts(english: Live) -> None:
     items: list[dict[str, Any]] = [{"id": "zh", "text": CHINESE}, {"id": "en", "text": "Hello"}]
     english.put("/pools/zh", {})

@@ -59,6 +59,13 @@ class ChatService:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
 
+    def reset(self) -> None:
+        """Let it answer as at first, and forget what it was asked."""
+        fresh = ChatService(self.url)
+        for name in ("status", "answer", "events", "bodies", "keys"):
+            setattr(self, name, getattr(fresh, name))
+        self.released.set()
+
 
 @contextmanager
 def chat_service() -> Iterator[ChatService]:

@@ -7,12 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.messages import DIALOGUE, REPLIES, Said
-from tests.support.service import Launch, Live, with_and_without_heads
-from turnwise.models.roles import EncoderKind
+from tests.support.messages import DIALOGUE, Said
+from tests.support.service import Live, with_and_without_heads
 
 ROLES = {"user": "user", "bot": "assistant"}
-ONLY_HEADS = pytest.mark.parametrize("kind", [EncoderKind.HEADS])
 NO_REPLY = {"where": {"topic": "none"}}
 SESSION = {"session_id": "s"}
 
@@ -82,37 +80,9 @@ def test_the_answer_says_that_the_newest_message_was_truncated(live: Live, *, st
     assert "truncated" not in complete(live, DIALOGUE)["turnwise"]
 
 
-def test_there_are_no_more_choices_than_candidates(live: Live) -> None:
-    assert len(complete(live, DIALOGUE, n=100)["choices"]) < 1 + len(REPLIES)
-    assert len(complete(live, DIALOGUE)["choices"]) == 1
-
-
-def test_long_messages_are_cut(launch: Launch) -> None:
-    live = launch(max_turns=3)
-    live.fill()
-    long = [("user", "Hello " * 6000), *DIALOGUE]
-    assert complete(live, long)["choices"]
-
-
-def test_a_filter_applies(live: Live) -> None:
-    item = {"id": "x", "text": "It is at noon.", "metadata": {"topic": "times"}}
-    live.put("/pools/default/candidates", [item])
-    answer = complete(live, DIALOGUE, n=5, turnwise={"where": {"topic": "times"}})
-    assert texts(answer) == ["It is at noon."]
-
-
 def test_nothing_is_kept(live: Live) -> None:
     complete(live, DIALOGUE)
     assert live.get("/sessions")["ids"] == []
-
-
-@ONLY_HEADS
-def test_a_message_is_encoded_once(live: Live) -> None:
-    said = [(speaker, f"{text} {live.namespace}") for speaker, text in DIALOGUE[:3]]
-    complete(live, said[:1])
-    encoded = live.encoded()
-    complete(live, said)
-    assert encoded() == {"second": 2}
 
 
 def test_a_stream_has_the_same_choices(live: Live) -> None:
@@ -142,7 +112,7 @@ def test_a_session_keeps_the_messages(live: Live) -> None:
     assert second["turnwise"]["turn"] == 4
     assert transcript(live) == DIALOGUE[:4]
     best = second["turnwise"]["candidates"][0]["id"]
-    given = live.post("/sessions/s/turns/4/feedback", candidate=best, event="chosen")
+    given = live.feedback(best, "chosen", turn=4)
     assert given["rank"] == 1
 
 
@@ -152,12 +122,6 @@ def test_the_same_messages_again_change_nothing(live: Live) -> None:
     assert texts(again) == texts(first)
     assert again["turnwise"]["turn"] == 3
     assert transcript(live) == DIALOGUE[:3]
-
-
-def test_a_client_may_leave_out_old_messages(live: Live) -> None:
-    complete(live, DIALOGUE[:3], turnwise=SESSION)
-    complete(live, DIALOGUE[2:6], turnwise=SESSION)
-    assert transcript(live) == DIALOGUE
 
 
 def test_a_session_applies_its_filter_and_its_responder(live: Live) -> None:
@@ -187,14 +151,6 @@ def test_without_a_reply_the_answer_is_the_fallback_of_the_pool(live: Live) -> N
     assert post(live, DIALOGUE).headers["turnwise-source"] == "candidate"
 
 
-def test_models_are_pools_and_aliases(live: Live) -> None:
-    live.fill(["Hi."], pool="shop-2")
-    live.put("/pools/shop/alias", {"to": "shop-2"})
-    data = live.get("/v1/models")["data"]
-    assert [model["id"] for model in data] == ["default", "shop-2", "shop"]
-    assert texts(complete(live, DIALOGUE, model="shop")) == ["Hi."]
-
-
 @pytest.mark.parametrize(
     ("fields", "status", "code", "param"),
     [
@@ -219,12 +175,3 @@ def test_errors_have_the_form_of_openai(
         "param": param,
         "code": code,
     }
-
-
-@pytest.mark.parametrize(
-    ("path", "has_error"), [("/v1/models", True), ("/pools", False), ("/v1/rerank", False)]
-)
-def test_other_routes_have_problems_alone(live: Live, path: str, has_error: bool) -> None:
-    answer = live.http.patch(path)
-    assert answer.status_code == 405
-    assert ("error" in answer.json()) == has_error

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import httpx
@@ -12,17 +12,31 @@ import pytest
 from tests.service.chat.test_completions import NO_REPLY, events, post, texts
 from tests.support.chat_service import ANSWER, EVENTS, TEXT, ChatService, chat_service
 from tests.support.messages import DIALOGUE
-from tests.support.service import Launch, Live
+from tests.support.service import Launch, Live, with_replies
 from tests.support.waiting import PATIENCE
 
 SORRY = "I will ask a colleague."
 KEPT = {**NO_REPLY, "session_id": "s"}
+SHORT = 0.1
+"""Seconds for which Turnwise waits for a service that is silent."""
+
+
+@pytest.fixture(scope="module")
+def _service() -> Iterator[ChatService]:
+    with chat_service() as service:
+        yield service
 
 
 @pytest.fixture
-def service() -> Iterator[ChatService]:
-    with chat_service() as service:
-        yield service
+def service(_service: ChatService) -> ChatService:
+    _service.reset()
+    return _service
+
+
+@pytest.fixture(scope="module")
+def _live(share: Launch, _service: ChatService) -> Callable[[float], Live]:
+    given = {"fallback_url": _service.url, "fallback_key": "secret", "fallback_model": "large"}
+    return cache(lambda seconds: share(**given, fallback_timeout=seconds))
 
 
 @pytest.fixture
@@ -32,16 +46,9 @@ def patience() -> float:
 
 
 @pytest.fixture
-def live(launch: Launch, service: ChatService, patience: float) -> Live:
+def live(_live: Callable[[float], Live], patience: float) -> Live:
     """A service of Turnwise with this fallback service."""
-    live = launch(
-        fallback_url=service.url,
-        fallback_key="secret",
-        fallback_model="large",
-        fallback_timeout=patience,
-    )
-    live.fill()
-    return live
+    return with_replies(_live(patience))
 
 
 def ask(live: Live, **fields: object) -> httpx.Response:
@@ -55,7 +62,9 @@ def test_a_reply_of_the_pool_asks_nobody(live: Live, service: ChatService) -> No
 
 
 def test_the_service_answers_where_the_pool_has_no_reply(live: Live, service: ChatService) -> None:
-    counted = live.increase("turnwise_chat_completions_total", pool="default", source="service")
+    counted = live.increase(
+        "turnwise_chat_completions_total", namespace=live.namespace, source="service"
+    )
     answer = ask(live, temperature=0.5, user="ann")
     assert live.ok(answer) == ANSWER
     assert answer.headers["turnwise-source"] == "service"
@@ -74,44 +83,37 @@ def test_its_stream_is_passed_on(live: Live) -> None:
     assert "".join(found).strip() == TEXT
 
 
-def silent(service: ChatService) -> None:
-    service.released.clear()
-
-
-def failing(service: ChatService) -> None:
-    service.status = 500
-
-
-def talking_nonsense(service: ChatService) -> None:
-    service.answer = "<html>"
-    service.events = ["data: <html>\n\n"]
-
-
-def without_choices(service: ChatService) -> None:
-    service.answer = json.dumps({"choices": []})
-    service.events = []
-
-
-FAULTS = pytest.mark.parametrize(
+FAULTS: dict[str, dict[str, Any]] = {
+    "silent": {},
+    "failing": {"status": 500},
+    "talking nonsense": {"answer": "<html>", "events": ["data: <html>\n\n"]},
+    "without choices": {"answer": json.dumps({"choices": []}), "events": []},
+}
+"""What the service answers then, unless it is silent."""
+each_fault = pytest.mark.parametrize(
     ("fault", "patience"),
-    [
-        (silent, 0.1),
-        (failing, PATIENCE),
-        (talking_nonsense, PATIENCE),
-        (without_choices, PATIENCE),
-    ],
+    [(name, PATIENCE if given else SHORT) for name, given in FAULTS.items()],
+    ids=FAULTS,
 )
-Fault = Callable[[ChatService], None]
 
 
-@FAULTS
+def break_down(service: ChatService, fault: str) -> None:
+    if fault == "silent":
+        service.released.clear()
+    for name, value in FAULTS[fault].items():
+        setattr(service, name, value)
+
+
+@each_fault
 @pytest.mark.parametrize("stream", [False, True])
 def test_if_it_fails_the_answer_is_the_text_of_the_pool(
-    live: Live, service: ChatService, fault: Fault, *, stream: bool
+    live: Live, service: ChatService, fault: str, *, stream: bool
 ) -> None:
     live.put("/pools/default", {"fallback": SORRY})
-    failed = live.increase("turnwise_chat_completions_total", pool="default", source="failed")
-    fault(service)
+    failed = live.increase(
+        "turnwise_chat_completions_total", namespace=live.namespace, source="failed"
+    )
+    break_down(service, fault)
     answer = ask(live, stream=stream, turnwise=KEPT)
     assert answer.headers["turnwise-source"] == "text"
     assert failed() == 1
@@ -122,11 +124,11 @@ def test_if_it_fails_the_answer_is_the_text_of_the_pool(
     assert live.get("/sessions/s")["turns"] == len(DIALOGUE)
 
 
-@FAULTS
+@each_fault
 def test_without_a_text_its_failure_is_an_error(
-    live: Live, service: ChatService, fault: Fault
+    live: Live, service: ChatService, fault: str
 ) -> None:
-    fault(service)
+    break_down(service, fault)
     answer = ask(live)
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
@@ -150,18 +152,22 @@ def without_names(text):
 """
 
 
-@pytest.fixture
-def redacting(
-    launch: Launch, service: ChatService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def _redacting(
+    share: Launch, _service: ChatService, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Live]:
-    (tmp_path / "hook_of_fallback.py").write_text(HOOK)
-    monkeypatch.syspath_prepend(tmp_path)
-    live = launch(
-        fallback_url=service.url, fallback_model="large", redact="hook_of_fallback:without_names"
-    )
-    live.fill()
-    yield live
+    folder = tmp_path_factory.mktemp("hook")
+    (folder / "hook_of_fallback.py").write_text(HOOK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        given = {"fallback_url": _service.url, "fallback_model": "large"}
+        yield share(**given, redact="hook_of_fallback:without_names")
     sys.modules.pop("hook_of_fallback")
+
+
+@pytest.fixture
+def redacting(_redacting: Live) -> Live:
+    return with_replies(_redacting)
 
 
 def test_the_hook_sees_what_is_sent(redacting: Live, service: ChatService) -> None:

@@ -68,24 +68,6 @@ def test_a_session_keeps_a_filter_until_it_is_changed(menu: Live) -> None:
     assert menu.http.put("/sessions/s", json={"responder": "agent"}).status_code == 409
 
 
-def test_an_edit_changes_what_matches(menu: Live) -> None:
-    where = {"topic": "hours"}
-
-    def found() -> list[str]:
-        answer = menu.post("/pools/menu/search", text="Hello", top_k=ALL, where=where)
-        return sorted(ids(answer["candidates"]))
-
-    assert found() == ["r1", "r4", "r7"]
-    changed = [{"id": "r1", "text": REPLIES[1]}, {"id": "new", "text": "New.", "metadata": where}]
-    menu.put("/pools/menu/candidates", changed)
-    assert found() == ["new", "r4", "r7"]
-
-
-def test_a_filter_that_nothing_matches_gives_no_candidates(menu: Live) -> None:
-    answer = menu.turn("s", "user", "Hello", pool="menu", where={"topic": "taxi"})
-    assert (answer["turn"], answer["candidates"]) == (1, [])
-
-
 def test_a_wrong_filter_is_rejected_by_its_place(menu: Live) -> None:
     where = {"any": [{"topic": {"like": "o"}}]}
     for path, body in (
@@ -155,20 +137,3 @@ def test_a_filter_of_known_fields_or_of_their_absence_is_no_warning(
     menu: Live, where: dict[str, Any]
 ) -> None:
     assert "warnings" not in menu.turn("s", "user", "Hello", pool="menu", where=where)
-
-
-def test_an_edit_that_adds_a_field_ends_the_warning(menu: Live) -> None:
-    def warnings() -> object:
-        answer = menu.turn("s", "user", "Hello", pool="menu", where={"lang": "en"})
-        return answer.get("warnings")
-
-    assert warnings()
-    added = [{"id": "new", "text": "Hi there.", "metadata": {"lang": "en"}}]
-    menu.put("/pools/menu/candidates", added)
-    assert warnings() is None
-
-
-def test_an_empty_pool_has_no_missing_fields(live: Live) -> None:
-    live.put("/pools/empty", {})
-    answer = live.turn("s", "user", "Hello", pool="empty", where={"lang": "en"})
-    assert "warnings" not in answer

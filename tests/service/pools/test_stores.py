@@ -1,19 +1,14 @@
 """A service whose pools are in a Milvus."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import httpx
 import pytest
-from redis import Redis
 
-from tests.service.conftest import Command, Examined
+from tests.service.conftest import Command
 from tests.support.messages import problem
 from tests.support.milvus import MilvusServer
-from tests.support.redis_keys import pool_key
 from tests.support.service import Launch, Live
 from tests.support.waiting import eventually
 from turnwise.service.pools.stores import milvus
@@ -75,7 +70,7 @@ def turn(live: Live, session: str, text: str, **options: object) -> httpx.Respon
 
 def test_answers_do_not_depend_on_the_store(live: Live) -> None:
     for number, options in enumerate(OPTIONS):
-        for text in ("Where is my parcel?", "It has the number 7.", "Thank you, goodbye"):
+        for text in ("Where is my parcel?", "Thank you, goodbye"):
             near, far = (
                 turn(live, f"{pool}-{number}", text, pool=pool, **options)
                 for pool in ("default", "far")
@@ -138,28 +133,6 @@ def test_a_store_that_is_away_costs_no_session(
 
 
 @pytest.mark.nightly
-def test_a_catalogue_is_imported_into_the_store(
-    live: Live,
-    milvus_server: MilvusServer,
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    monkeypatch.setenv("TURNWISE_STORE_URL", milvus_server.url)
-    file = tmp_path / "a.jsonl"
-    file.write_text("\n".join(map(json.dumps, REPLIES[:4])))
-    command("encode", file, "--out", tmp_path / "out")
-    live.put("/pools/import", {"store": "milvus"})
-    live.put("/pools/import/candidates", [{"text": "Old."}])
-    said = command("import", tmp_path / "out", "--pool", "import", "--store", "milvus")
-    assert "pool import: version 2, 4 candidates" in said
-    eventually(lambda: sorted(searched(live, "Hello", "import")) == ["0", "1", "2", "3"])
-    (best,) = live.post("/pools/import/search", text=REPLIES[2]["text"], top_k=1)["candidates"]
-    assert (best["text"], best["metadata"]) == (REPLIES[2]["text"], REPLIES[2]["metadata"])
-    assert live.http.delete("/pools/import").status_code == 204
-
-
-@pytest.mark.nightly
 def test_a_pool_is_moved_into_the_store_while_a_service_uses_it(
     live: Live,
     milvus_server: MilvusServer,
@@ -174,25 +147,3 @@ def test_a_pool_is_moved_into_the_store_while_a_service_uses_it(
     assert turn(live, "moved", "Where is my parcel?", pool="near").is_success
     eventually(lambda: len(searched(live, "Hello", "near")) == len(REPLIES))
     assert live.http.delete("/pools/near").status_code == 204
-
-
-def test_doctor_names_collections_that_no_pool_stands_for(
-    live: Live,
-    milvus_server: MilvusServer,
-    examined: Examined,
-) -> None:
-    client = milvus_server.client()
-    left = f"turnwise_left_{token_hex(4)}"
-    client.create_collection(left, dimension=4)
-    try:
-        found = examined(store_url=milvus_server.url, redis_url=live.redis_url)
-    finally:
-        client.drop_collection(left)
-    far = f"pool {live.namespace}/far"
-    assert found[far].found == "version 1, 6 candidates in milvus, recall not measured"
-    assert (found["store"].grade, left in found["store"].found) == ("warn", True)
-    with Redis.from_url(live.redis_url) as redis:
-        used = redis.hget(pool_key(live.namespace, "far", "meta"), "collection").decode()
-    assert used not in found["store"].found
-    away = examined(store_url="milvus://127.0.0.1:1", redis_url=live.redis_url)
-    assert (away["store"].grade, away[far].grade) == ("fail", "fail")

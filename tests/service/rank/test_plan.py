@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.messages import DIALOGUE, posts, problem, wrong
 from tests.support.oracle import Oracle
-from tests.support.service import Live, unseen, with_and_without_heads
+from tests.support.service import Live, with_and_without_heads
 from tests.support.waiting import PATIENCE
 from turnwise.models.planning import Order
 from turnwise.models.roles import Role, relation_to
@@ -72,32 +72,23 @@ def test_a_chain_is_the_sum_of_its_links(live: Live, oracle: Oracle) -> None:
     assert answer["optimal"] is True
 
 
+METHODS = {
+    "chain_curved": ((1.0, -0.5, -1.0), pull),
+    "iec": ((0.0, 0.0, 0.0), published_pull),
+    "iec_cu": ((1.0, -0.5, -1.0), published_pull),
+}
+"""Weights of the goals by their places, and the pull of the history on a goal."""
+
+
 @with_and_without_heads
 def test_curving_adds_the_pull_of_the_history(live: Live, oracle: Oracle) -> None:
     live.say("s", DIALOGUE)
-    expected = naive(oracle, (1.0, -0.5, -1.0))
-    for history in ({"context": CONTEXT}, {"session_id": "s"}):
-        answer = live.post("/plan", **history, goals=goals(), method="chain_curved", top=6)
-        assert scores(answer) == pytest.approx(expected, abs=2e-3)
-
-
-@with_and_without_heads
-def test_published_methods_have_the_published_scores(live: Live, oracle: Oracle) -> None:
-    live.say("s", DIALOGUE)
-    for weights, method in [((0, 0, 0), "iec"), ((1.0, -0.5, -1.0), "iec_cu")]:
-        expected = naive(oracle, weights, published_pull)
+    for method, (weights, pull) in METHODS.items():
+        expected = naive(oracle, weights, pull)
         for history in ({"context": CONTEXT}, {"session_id": "s"}):
             answer = live.post("/plan", **history, goals=goals(), method=method, top=6)
             assert answer["method"] == method
             assert scores(answer) == pytest.approx(expected, abs=4e-3)
-
-
-def test_published_greedy_curving_takes_the_largest_sum_over_the_context(
-    live: Live, oracle: Oracle
-) -> None:
-    answer = live.post("/plan", context=CONTEXT, goals=goals(), method="gc")
-    order = sorted(range(3), key=lambda goal: -published_pull(oracle, goal))
-    assert answer["orders"][0]["order"] == [f"g{goal}" for goal in order]
 
 
 def test_greedy_takes_what_the_history_pulls_at_most(live: Live, oracle: Oracle) -> None:
@@ -105,13 +96,6 @@ def test_greedy_takes_what_the_history_pulls_at_most(live: Live, oracle: Oracle)
     pulls = [pull(oracle, goal) for goal in range(3)]
     order = sorted(range(3), key=lambda goal: -pulls[goal])
     assert answer["orders"][0]["order"] == [f"g{goal}" for goal in order]
-
-
-def test_greedy_encodes_only_what_the_pull_is_made_of(live: Live) -> None:
-    encoded = live.encoded()
-    context = unseen(live, CONTEXT)
-    live.post("/plan", context=context, goals=unseen(live, goals()[::2]), method="greedy")
-    assert encoded() == {"second": 2, "after": 2}
 
 
 def test_methods_of_the_history_need_one(live: Live) -> None:
@@ -122,56 +106,6 @@ def test_methods_of_the_history_need_one(live: Live) -> None:
         answer = live.http.post("/plan", json=asked | {"session_id": "new"})
         assert problem(answer) == (409, "conflict")
         assert "has no utterance" in answer.json()["detail"]
-
-
-def test_two_goals_of_one_id_are_refused(live: Live) -> None:
-    twice = [{"id": "g", "text": "One"}, {"id": "g", "text": "Two"}]
-    answer = live.http.post("/plan", json={"goals": twice})
-    assert wrong(answer) == [["body", "goals"]]
-    assert answer.json()["errors"][0]["msg"] == "two goals have the same id"
-
-
-def test_sixteen_goals_are_planned_and_no_more(live: Live) -> None:
-    many = [{"text": f"Goal {number}"} for number in range(17)]
-    answer = live.post("/plan", goals=many[:16], top=100)
-    assert len(answer["orders"]) == 100
-    refused = live.http.post("/plan", json={"goals": many})
-    assert wrong(refused) == [["body", "goals"]]
-    assert "at most 16 items" in refused.json()["errors"][0]["msg"]
-
-
-def test_a_goal_is_read_once_in_each_relation(live: Live) -> None:
-    said_by = [{"text": f"Goal {n}", "speaker": f"speaker {n}"} for n in range(16)]
-    live.post("/plan", goals=said_by)
-    read_again = live.increase("turnwise_vector_cache_hits_total")
-    live.post("/plan", goals=said_by)
-    assert read_again() == 3 * len(said_by)
-
-
-def test_a_plan_is_rejected_before_its_goals_are_encoded(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go_on = threading.Event()
-    plan = planning.plan_chain
-    most = SHARE
-
-    def planned_late(*given: object) -> tuple[Order, ...]:
-        assert go_on.wait(PATIENCE)
-        return plan(*given)
-
-    def asked(number: int) -> int:
-        new = [{"text": f"New goal {number} {letter}"} for letter in "ab"]
-        status = live.http.post("/plan", json={"goals": new}).status_code
-        if status == 429:
-            go_on.set()
-        return status
-
-    monkeypatch.setattr(planning, "plan_chain", planned_late)
-    encoded = live.encoded()
-    with ThreadPoolExecutor(most + 1) as threads:
-        statuses = list(threads.map(asked, range(most + 1)))
-    assert sorted(statuses) == [200] * most + [429]
-    assert encoded()["after"] == most * 2
 
 
 def test_turns_do_not_wait_for_plans(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

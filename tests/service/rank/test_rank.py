@@ -81,14 +81,6 @@ def test_an_explanation_adds_up_to_the_fit(live: Live, aggregation: str) -> None
                 assert sum(item["contributions"]) == pytest.approx(item["fit"], abs=1e-3)
 
 
-def test_an_explanation_of_a_pool_is_that_of_the_turn(live: Live) -> None:
-    turn = live.say("s", DIALOGUE, explain=True, respond=True, aggregation="mean")
-    ranked = live.post("/rank", session_id="s", pool="default", explain=True, aggregation="mean")
-    for item, selected in zip(ranked["ranking"], turn["candidates"], strict=False):
-        assert item["id"] == selected["id"]
-        assert item["contributions"] == pytest.approx(selected["contributions"], abs=1e-3)
-
-
 def test_a_goal_without_a_context_is_the_first_term_alone(live: Live, oracle: Oracle) -> None:
     goal = {"text": GOALS[0][1]}
     answer = live.post("/rank", context=[], candidates=REPLIES, goals=[goal])
@@ -124,16 +116,6 @@ def test_a_pool_gives_the_candidates(live: Live, oracle: Oracle) -> None:
     assert all(item["id"].startswith("r") for item in toward["ranking"])
 
 
-def test_candidates_of_a_pool_keep_their_metadata(live: Live) -> None:
-    offer = {"id": "offer", "text": "We deliver on Monday.", "metadata": {"topic": ["parcel"]}}
-    live.put("/pools/default/candidates", [offer])
-    ranking = live.post("/rank", context=CONTEXT, pool="default")["ranking"]
-    found = {item["id"]: item["metadata"] for item in ranking}
-    assert found == {"offer": offer["metadata"], **{f"r{n}": {} for n in range(len(REPLIES))}}
-    given = live.post("/rank", context=CONTEXT, candidates=REPLIES)["ranking"]
-    assert not any("metadata" in item for item in given)
-
-
 def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None:
     encoded = live.encoded()
     goals = unseen(live, [{"text": "Perfect, thank you!", "speaker": "user"}])
@@ -142,32 +124,10 @@ def test_toward_a_goal_only_what_equation_4_reads_is_encoded(live: Live) -> None
     assert encoded() == {"first": 5, "second": 2, "after": 1}
 
 
-def test_candidates_of_a_pool_are_not_encoded_again(live: Live) -> None:
-    encoded = live.encoded()
-    assert live.post("/rank", context=unseen(live, CONTEXT), pool="default")["ranking"]
-    assert set(encoded()) == {"first", "second"}
-
-
 def test_max_sim_of_more_pairs_than_it_can_score_is_refused(live: Live) -> None:
     context = [{"speaker": f"s{n % 2}", "text": f"Word {n}"} for n in range(200)]
     body = {"context": context, "candidates": ["x"] * 600, "aggregation": "max_sim"}
     assert wrong(live.http.post("/rank", json=body)) == [["body", "candidates"]]
-
-
-def test_equal_candidates_keep_their_order(live: Live) -> None:
-    answer = live.post("/rank", context=CONTEXT, candidates=[REPLIES[0]] * 3)
-    assert [item["index"] for item in answer["ranking"]] == [0, 1, 2]
-
-
-def test_given_candidates_are_encoded_once(live: Live) -> None:
-    candidates = [f"Reply number {number}" for number in range(100)]
-    request = {"context": CONTEXT, "candidates": candidates, "top_k": 5}
-    first = live.post("/rank", **request)
-    encoded = live.encoded()
-    again = live.post("/rank", **request)
-    assert again["ranking"] == first["ranking"]
-    assert len(again["ranking"]) == 5
-    assert "after" not in encoded()
 
 
 @pytest.mark.parametrize(
@@ -184,9 +144,3 @@ def test_given_candidates_are_encoded_once(live: Live) -> None:
 )
 def test_what_cannot_be_ranked_is_invalid(live: Live, body: dict[str, object]) -> None:
     assert wrong(live.http.post("/rank", json=body))
-
-
-def test_search_finds_what_follows_a_text(live: Live, oracle: Oracle) -> None:
-    answer = live.post("/pools/default/search", text="Hello there", top_k=len(REPLIES))
-    naive = {text: oracle.score([("user", "Hello there")], text) for text in REPLIES}
-    assert scores(answer) == pytest.approx(naive, abs=1e-3)

@@ -5,12 +5,9 @@ import re
 from collections.abc import Callable
 
 import pytest
-from rich.console import Console
 
-from tests.support.messages import QUESTIONS, REPLIES
+from tests.support.messages import REPLIES
 from tests.support.service import Live, Turnwise
-from turnwise.service.cli import terminal
-from turnwise.service.client import Client
 
 Chat = Callable[..., str]
 
@@ -56,11 +53,6 @@ def test_candidates_are_shown_and_picked_by_number(chat: Chat, live: Live) -> No
     assert "user> Where is my parcel?\n" in out
 
 
-def test_a_reply_may_be_written(chat: Chat, live: Live) -> None:
-    chat("Hello", "Good morning, dear customer", "", "Bye")
-    assert said(live)[1:] == [("bot", "Good morning, dear customer"), ("user", "Bye")]
-
-
 def test_undo_offers_the_candidates_again(chat: Chat, live: Live) -> None:
     out = chat("Hello", "1", "/undo", "3", "/undo", "/undo", "Good evening")
     shown = offered(out)
@@ -90,15 +82,6 @@ def test_explain_shows_what_each_utterance_contributes(chat: Chat, live: Live) -
     assert sum(float(share) for share, *_ in shares) == pytest.approx(float(score), abs=2e-3)
 
 
-def test_a_pool_of_the_pairwise_model_is_talked_with_and_not_explained(
-    chat: Chat, by_pairs: Live
-) -> None:
-    url = by_pairs.url
-    out = chat("Hello", "/explain 1", "1", options=("--url", url, "--pool", "pairs"))
-    assert "the scores of pool 'pairs' cannot be explained" in out
-    assert said(by_pairs) == [("user", "Hello"), ("bot", offered(out)[0])]
-
-
 def test_an_invalid_line_is_reported_and_the_chat_continues(chat: Chat, live: Live) -> None:
     out = chat("/undo", "/explain 1", "/dance", "Hello", "99", "x" * 33_000, "/explain x", "1")
     assert "no candidates yet" in out
@@ -108,42 +91,9 @@ def test_an_invalid_line_is_reported_and_the_chat_continues(chat: Chat, live: Li
     assert len(said(live)) == 2
 
 
-def test_a_candidate_that_the_pool_no_longer_has_cannot_be_explained(live: Live) -> None:
-    out = io.StringIO()
-    with Client(live.url) as client:
-        console = Console(file=out, width=120)
-        talk = terminal.Chat(client.session("s"), console, pool="default", top_k=2)
-        talk.hear("Hello")
-        ids = [f"r{number}" for number in range(len(REPLIES))]
-        live.post("/pools/default/candidates/delete", ids=ids)
-        talk.hear("/explain 2")
-    said = "pool default has changed: candidate 2 is no longer among the best\n"
-    assert out.getvalue().endswith(said)
-
-
-def test_at_a_terminal_it_begins_with_help_and_repeats_no_line(chat: Chat) -> None:
-    out = chat("Hello there", "/quit", keyboard=True)
-    assert out.startswith("Write the user's turn.")
-    assert (out.count("user> "), out.count("bot> ")) == (1, 1)
-    assert "Hello there" not in out
-
-
 def test_quit_ends_it_and_without_a_name_the_session_is_forgotten(chat: Chat, live: Live) -> None:
     chat("Hello", "/quit", "1")
     assert said(live) == [("user", "Hello")]
     deleted = live.increase("turnwise_requests_total", method="DELETE", status="204")
     chat("Hello", session="")
     assert deleted() == 1
-
-
-def test_an_empty_pool_says_how_it_is_filled(chat: Chat, live: Live) -> None:
-    live.put("/pools/empty", {})
-    out = chat("Hello", options=("--pool", "empty"))
-    assert "load candidates with `turnwise pool load`" in out
-
-
-def test_the_example_that_found_a_candidate_is_shown(chat: Chat, live: Live) -> None:
-    live.give_examples()
-    out = chat(QUESTIONS[2], options=("--top-k", "8"))
-    assert REPLIES[2] in offered(out)
-    assert re.search(rf"^ +matched: {re.escape(QUESTIONS[2])} *$", out, re.MULTILINE)

@@ -1,7 +1,6 @@
 """`turnwise doctor`, beside a service and without one."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tests.support.messages import REPLIES
 from tests.support.redis_keys import pool_key
 from tests.support.service import Ended, Live, Turnwise
 from turnwise.models.roles import EncoderKind
-from turnwise.service.redis import private as private_redis
 from turnwise.service.redis.private import PrivateRedis, running_url
 
 
@@ -68,19 +66,6 @@ def test_damaged_pools_and_one_of_a_model_that_the_settings_lack(
     assert (finding.grade, finding.advice) == ("fail", "set TURNWISE_PAIRWISE")
 
 
-def test_a_store_whose_package_is_missing(
-    examined: Examined, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "turnwise.service.pools.stores.qdrant", None)
-    found = examined(store_url="qdrant://store.example")
-    assert found["store"].grade == "fail"
-    assert "port 0" in found
-
-
-def test_no_pools(examined: Examined) -> None:
-    assert examined()["pools"].grade == "warn"
-
-
 def test_a_missing_device_is_reported(examined: Examined) -> None:
     found = examined(device="cuda:99")
     assert found["model"].grade == "fail"
@@ -94,15 +79,6 @@ def test_a_model_that_runs_in_torch_on_a_cpu_is_reported(
     (tmp_path / "models").touch()  # where the export would go
     found = examined(data_dir=tmp_path)["model"]
     assert (found.grade, "torch float32 on cpu" in found.found) == ("fail", True)
-
-
-def test_a_private_redis_is_checked_only_if_it_has_data(
-    examined: Examined, tmp_path: Path, onnx_cache: Path
-) -> None:
-    (tmp_path / "models").symlink_to(onnx_cache)
-    found = examined(redis_url=None, data_dir=tmp_path)
-    assert found["redis"].found.startswith("none yet")
-    assert not (tmp_path / "redis").exists()
 
 
 def test_a_private_redis_with_data_is_started_checked_and_stopped(
@@ -122,29 +98,6 @@ def test_a_private_redis_with_data_is_started_checked_and_stopped(
     assert "pools" not in found
 
 
-def test_a_machine_without_a_redis_server_needs_the_url_of_one(
-    examined: Examined, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(private_redis, "find_spec", lambda _: None)
-    monkeypatch.setattr(private_redis.shutil, "which", lambda _: None)
-    found = examined(redis_url=None)
-    assert (found["redis"].grade, found["redis"].advice) == (
-        "fail",
-        "set TURNWISE_REDIS_URL to a Redis",
-    )
-    assert found["port 0"].grade == "ok"
-
-
-@pytest.mark.parametrize(
-    "url", ["redis://:pa/ss@redis.example", "redis://redis.example?secret=pa/ss"]
-)
-def test_an_invalid_url_of_redis_is_reported_but_not_quoted(examined: Examined, url: str) -> None:
-    found = examined(redis_url=url)
-    assert (found["redis"].grade, found["redis"].advice) == ("fail", "correct TURNWISE_REDIS_URL")
-    assert "pa/ss" not in found["redis"].found
-    assert found["port 0"].grade == "ok"
-
-
 @pytest.fixture
 def doctor(
     turnwise: Turnwise,
@@ -161,21 +114,6 @@ def doctor(
         return turnwise("doctor", *options)
 
     return run
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "status", "summary"),
-    [
-        ("TURNWISE_PORT", "0", 0, "the service can serve"),
-        ("TURNWISE_REDIS_URL", "unix:///nowhere/redis.sock", 1, "checks failed"),
-        ("TURNWISE_PORT", "many", 1, "1 of 1 check failed"),
-    ],
-)
-def test_the_exit_status_says_whether_the_service_can_serve(
-    doctor: Callable[..., Ended], variable: str, value: str, status: int, summary: str
-) -> None:
-    ended = doctor(variable, value)
-    assert (ended.status, summary in ended.out) == (status, True)
 
 
 @pytest.mark.parametrize(("port", "status"), [("0", 0), ("many", 1)])

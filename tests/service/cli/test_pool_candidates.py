@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.conftest import Command, Turnwise
+from tests.service.conftest import Command
 from tests.support.service import Live
 from turnwise.service.use_cases import learning
 
@@ -26,8 +26,7 @@ def shop(live: Live, monkeypatch: pytest.MonkeyPatch) -> Live:
     live.put("/pools/shop", {"description": "Replies of a shop"})
     live.put("/pools/shop/candidates", [PAY, HOURS])
     turn = live.turn("s", "user", "Do you take Maestro?", pool="shop")["turn"]
-    body = {"candidate": "pay", "event": "chosen", "learn": True}
-    assert live.post(f"/sessions/s/turns/{turn}/feedback", **body)["learned"]
+    assert live.feedback("pay", "chosen", turn=turn, learn=True)["learned"]
     return live
 
 
@@ -63,18 +62,6 @@ def test_pools_and_candidates_are_listed(shop: Live, command: Command) -> None:
     assert command("list", "shop", "--words", "MAESTRO", *url) == pay
     assert command("list", "shop", "--where", '{"topic": "visit"}', *url) == hours
     assert command("list", "shop", "--limit", "1", *url).startswith(hours)
-
-
-def test_a_list_warns_of_a_field_that_no_candidate_has(shop: Live, pool_command: Turnwise) -> None:
-    ended = pool_command("list", "shop", "--where", '{"topik": "visit"}', "--url", shop.url)
-    assert ended.err.startswith("warning: no candidate of pool 'shop' has the field 'topik'")
-
-
-def test_a_candidate_is_shown_with_what_it_has_learned(shop: Live, command: Command) -> None:
-    shown = command("show", "shop", "pay", "--url", shop.url)
-    assert 'text = "By card."' in shown
-    assert '    "Cash?",' in shown
-    assert 'learned = [\n    "Do you take Maestro?",\n]' in shown
 
 
 def test_options_change_one_candidate(shop: Live, command: Command) -> None:
@@ -128,15 +115,6 @@ def test_an_edited_file_that_makes_no_sense_changes_nothing_and_is_kept(
     assert shop.get("/pools/shop")["version"] == 2
 
 
-def test_an_edited_file_that_is_not_utf_8_is_kept(
-    shop: Live, refused: Command, editor: Path
-) -> None:
-    editor.write_text("import pathlib, sys\npathlib.Path(sys.argv[1]).write_bytes(b'text = \\xfc')")
-    said = refused("edit", "shop", "pay", "--url", shop.url)
-    assert "the edited file cannot be read" in said
-    assert "; the file is " in said
-
-
 def test_an_edited_file_is_kept_when_the_editor_fails(
     shop: Live, refused: Command, editor: Path
 ) -> None:
@@ -153,13 +131,3 @@ def test_an_editor_that_cannot_be_started_is_named(
     monkeypatch.setenv("EDITOR", name)
     said = refused("edit", "shop", "pay", "--url", shop.url)
     assert f"the editor '{name}' cannot be started" in said
-
-
-def test_wrong_options_and_ids_are_refused(shop: Live, refused: Command) -> None:
-    url = ("--url", shop.url)
-    assert "no candidate 'nobody'" in refused("show", "shop", "nobody", *url)
-    assert "no pool" in refused("list", "nowhere", *url)
-
-
-def test_words_need_a_pool(live: Live, refused: Command) -> None:
-    assert "name their pool" in refused("list", "--words", "card", "--url", live.url)

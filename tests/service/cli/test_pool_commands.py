@@ -1,6 +1,5 @@
 """`turnwise pool` against a running service and its Redis."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from tests.service.conftest import Command
 from tests.support import qdrant
 from tests.support.messages import REPLIES, write_lines
-from tests.support.service import Launch, Live, Turnwise, api_key
+from tests.support.service import Live
 from tests.support.waiting import eventually
 from turnwise.service.app import components
 from turnwise.service.client import uploads
@@ -55,16 +54,6 @@ def test_load_replaces_a_pool_and_shows_first_what_would_change(
     assert "--add-examples" in refused(*load, "--replace", "--add-examples")
 
 
-def test_load_counts_the_examples_of_the_file(live: Live, tmp_path: Path, command: Command) -> None:
-    pay = {"id": "pay", "text": "By card.", "examples": ["How can I pay?", "Is cash fine?"]}
-    hours = {"text": "From nine to five.", "examples": ["When are you open?"], "group": "hours"}
-    file = write_lines(tmp_path / "a.jsonl", pay, hours, {"text": "Bye"})
-    said = command("load", file, "--pool", "p", "--url", live.url)
-    assert said.endswith(" 3 candidates (3 new or changed, 0 as before), 3 examples in the file\n")
-    said = command("load", file, "--pool", "p", "--url", live.url)
-    assert "(0 new or changed, 3 as before)" in said
-
-
 def test_candidates_are_removed_and_a_name_is_moved_to_another_pool(
     live: Live, tmp_path: Path, command: Command, refused: Command
 ) -> None:
@@ -108,26 +97,6 @@ def test_a_file_that_cannot_be_read_makes_no_pool(
     assert live.http.get("/pools/p").status_code == 404
 
 
-def test_load_needs_a_key_where_the_service_does(
-    launch: Launch, tmp_path: Path, command: Command, refused: Command
-) -> None:
-    live = launch(api_keys=[api_key("ada")])
-    file = write_lines(tmp_path / "a.jsonl", {"text": "Hello"})
-    load = ("load", file, "--pool", "p", "--url", live.url)
-    assert "--key or TURNWISE_KEY" in refused(*load)
-    assert "1 candidate " in command(*load, "--key", "ada")
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://["])
-def test_a_service_that_cannot_be_reached_is_one_line_with_the_way_out(
-    url: str, tmp_path: Path, refused: Command
-) -> None:
-    file = write_lines(tmp_path / "a.jsonl", {"text": "Hello"})
-    line = refused("load", file, "--pool", "p", "--url", url)
-    assert line.startswith(f"error: {url} cannot be reached: ")
-    assert line.endswith("start a service with `turnwise serve`, or set --url or TURNWISE_URL")
-
-
 def test_a_snapshot_can_be_restored_under_another_name(
     live: Live, tmp_path: Path, command: Command
 ) -> None:
@@ -151,66 +120,6 @@ def test_a_snapshot_can_be_restored_under_another_name(
     copy = live.post("/pools/copy/search", **search)["candidates"]
     assert copy == live.post("/pools/default/search", **search)["candidates"]
     assert encoded() == 0
-
-
-def test_a_command_says_whose_pools_it_is_about(
-    live: Live, tmp_path: Path, pool_command: Turnwise
-) -> None:
-    saved = tmp_path / "saved"
-    ended = pool_command("snapshot", "default", saved, "--namespace", live.namespace)
-    assert ended.err.startswith("Redis at ")
-    assert f", namespace {live.namespace}\n" in ended.err
-
-
-def test_restoring_takes_a_pool_back(live: Live, tmp_path: Path, command: Command) -> None:
-    command("snapshot", "default", tmp_path / "saved")
-    live.delete("/pools/default/candidates/r0")
-    live.put("/pools/default/candidates", [{"id": "new", "text": "New"}])
-    command("restore", tmp_path / "saved")
-    eventually(lambda: live.get("/pools/default")["version"] == 4)
-    found = live.post("/pools/default/search", text="x", top_k=50)["candidates"]
-    assert {candidate["id"] for candidate in found} == {f"r{n}" for n in range(len(REPLIES))}
-
-
-def test_a_snapshot_that_cannot_be_restored_is_refused(
-    live: Live, tmp_path: Path, command: Command, refused: Command
-) -> None:
-    saved = tmp_path / "saved"
-    command("snapshot", "default", saved)
-    manifest = saved / "manifest.json"
-    whole = manifest.read_text()
-    manifest.write_text(json.dumps(json.loads(whole) | {"encoder": "pairwise"}))
-    line = refused("restore", saved, "--pool", "copy")
-    assert line.startswith("error: encoder: this service has no encoder 'pairwise'")
-    manifest.write_text(whole)
-    write_lines(saved / "candidates.jsonl", {"id": "more", "text": "More"})
-    line = refused("restore", saved, "--pool", "copy")
-    assert "candidates.jsonl is not the file that the manifest describes" in line
-    assert live.http.get("/pools/copy").status_code == 404
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("snapshot", "a/b", "saved"),
-        ("restore", "saved", "--namespace", ""),
-    ],
-)
-def test_an_invalid_name_is_rejected_first(words: tuple[str, ...], pool_command: Turnwise) -> None:
-    ended = pool_command(*words)
-    assert (ended.status, "is not a name" in ended.err) == (2, True)
-
-
-def test_a_missing_pool_cannot_be_saved(tmp_path: Path, refused: Command) -> None:
-    line = refused("snapshot", "nowhere", tmp_path / "saved")
-    assert line.startswith("error: there is no pool 'nowhere'")
-    assert not (tmp_path / "saved").exists()
-
-
-@pytest.mark.parametrize("store", ["local", "chroma"])
-def test_a_pool_moves_only_to_a_candidate_store(pool_command: Turnwise, store: str) -> None:
-    ended = pool_command("move", "default", "--to", store)
-    assert (ended.status, f"'{store}' is none of milvus, qdrant" in ended.err) == (2, True)
 
 
 def test_a_pool_that_cannot_be_moved_stays_where_it_is(

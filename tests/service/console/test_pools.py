@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.service.console.conftest import PHONE, Console, OpenConsole
+from tests.service.console.conftest import Console, OpenConsole
 from tests.support.service import Live
 from turnwise.service.use_cases import learning
 
@@ -19,8 +19,6 @@ ITEMS: list[dict[str, Any]] = [
     }
     for number in range(45)
 ]
-
-MANY = [{"id": f"m{number:03}", "text": f"Many {number}."} for number in range(201)]
 
 
 @pytest.fixture
@@ -67,19 +65,6 @@ def test_candidates_are_browsed_searched_and_filtered_by_menus(pools: Console) -
     expect(page.locator("#browsed")).to_contain_text("No candidate matches")
 
 
-def test_a_filter_may_be_json_and_a_wrong_one_says_why(pools: Console) -> None:
-    page = pools.page
-    page.locator("#browse-form").get_by_text("Filter as JSON").click()
-    field = page.locator("#search-where")
-    field.fill('{"price": {"like": 1}}')
-    field.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("price, like: is not a condition")
-    field.fill('{"price": {"gt": 1}}')
-    field.press("Enter")
-    expect(page.locator("#browse-facts")).to_have_text("1 to 15 of 15")
-    expect(page.get_by_role("alert").filter(has_text="condition")).to_have_count(0)
-
-
 def test_a_candidate_is_changed_field_by_field(pools: Console) -> None:
     dialog = open_candidate(pools, "r03")
     dialog.get_by_label("Text", exact=True).fill("By card.")
@@ -109,8 +94,7 @@ def test_a_learned_example_is_shown_and_forgotten(
 ) -> None:
     monkeypatch.setattr(learning, "NEAR_COPY", 2.0)  # to the tiny model short texts are alike
     turn = pools.live.turn("s", "user", "Do you take Maestro?", pool="shop", top_k=50)["turn"]
-    body = {"candidate": "r03", "event": "chosen", "learn": True}
-    assert pools.live.post(f"/sessions/s/turns/{turn}/feedback", **body)["learned"]
+    assert pools.live.feedback("r03", "chosen", turn=turn, learn=True)["learned"]
     dialog = open_candidate(pools, "r03")
     expect(dialog.locator("#candidate-learned")).to_contain_text("Do you take Maestro?")
     dialog.get_by_label("forget").check()
@@ -166,23 +150,6 @@ def test_a_message_is_tried_and_the_threshold_saved(pools: Console) -> None:
     expect(dialog.get_by_label("Example", exact=True).last).to_have_value("How can I pay?")
 
 
-def test_fields_that_nobody_changes_keep_their_line_breaks(pools: Console) -> None:
-    lines = {
-        "id": "r03",
-        "text": "Line one.\r\nLine two.",
-        "examples": ["One\ntwo?"],
-        "metadata": {"note": " a\nb "},
-        "body": "# Page\r\n\r\nText",
-    }
-    pools.live.ok(pools.live.http.put("/pools/shop/candidates", json=[lines]))
-    dialog = open_candidate(pools, "r03")
-    dialog.get_by_label("Group").fill("three")
-    dialog.get_by_role("button", name="Save").click()
-    expect(dialog).to_be_hidden()
-    changed = pools.live.get("/pools/shop/candidates/r03")
-    assert changed == lines | {"group": "three", "learned": []}
-
-
 def test_examples_that_somebody_else_added_meanwhile_stay(pools: Console) -> None:
     dialog = open_candidate(pools, "r03")
     other = {"add_examples": ["Cheque?"]}
@@ -194,16 +161,6 @@ def test_examples_that_somebody_else_added_meanwhile_stay(pools: Console) -> Non
     expect(dialog).to_be_hidden()
     examples = pools.live.get("/pools/shop/candidates/r03")["examples"]
     assert examples == ["Cheque?", "Cash?"]
-
-
-def test_menus_say_which_fields_they_leave_out(pools: Console) -> None:
-    items = [{**each, "metadata": {"code": number}} for number, each in enumerate(MANY)]
-    pools.live.ok(pools.live.http.put("/pools/shop/candidates", json=items))
-    pools.page.reload()
-    pools.page.locator("#browse-pool").select_option("shop")
-    menus = pools.page.locator("#menus")
-    expect(menus).to_contain_text("Without a menu, but possible as JSON: code.")
-    expect(menus).not_to_contain_text("not of the whole pool")
 
 
 def test_a_file_with_other_columns_and_another_encoding_is_uploaded(pools: Console) -> None:
@@ -225,17 +182,3 @@ def test_a_file_with_other_columns_and_another_encoding_is_uploaded(pools: Conso
     expect(page.locator("#browse-pool")).to_have_value("shop")
     (candidate,) = pools.live.get("/pools/kitchen/candidates")["candidates"]
     assert (candidate["text"], candidate["examples"]) == ("Im Kühlschrank.", ["Wo ist der Käse?"])
-
-
-def test_a_candidate_is_changed_by_touch(shop: Live, console_of: OpenConsole) -> None:
-    console = console_of(shop, **PHONE).open("pools")
-    page = console.page
-    page.locator("#browse-pool").select_option("shop")
-    rows(console).filter(has_text="Reply number 4.").tap()
-    dialog = page.locator("#candidate-dialog")
-    assert dialog.evaluate("each => each.scrollWidth == each.clientWidth")
-    page.locator("#candidate-text").fill("Reply by touch.")
-    page.get_by_role("button", name="Save", exact=True).tap()
-    expect(rows(console).filter(has_text="Reply by touch.")).to_be_visible()
-    width = page.evaluate("document.documentElement.scrollWidth")
-    assert width == PHONE["viewport"]["width"]

@@ -195,25 +195,6 @@ def test_a_client_that_leaves_early_has_said_nothing(
     talk.check(live)
 
 
-def test_a_client_that_leaves_what_it_reads_is_noticed(
-    live: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reading = threading.Event()
-
-    async def find(*_: object, **__: object) -> None:
-        reading.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(SessionStore, "find", find)
-    left = live.increase(
-        "turnwise_requests_total", route="/sessions/{session_id}", method="GET", status="499"
-    )
-    with socket.create_connection(("127.0.0.1", live.http.base_url.port or 0)) as client:
-        client.sendall(b"GET /sessions/s HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert reading.wait(PATIENCE)
-    eventually(lambda: left() == 1)
-
-
 def test_a_client_that_leaves_after_the_commit_has_said_it_once(
     live: Live, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
 ) -> None:
@@ -265,3 +246,22 @@ def test_a_clock_that_jumps_loses_nothing_and_holds_up_nobody(
     assert live.ready
     for each in (talk, again):
         each.check(live)
+
+
+def test_a_client_that_leaves_what_it_reads_is_noticed(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = threading.Event()
+
+    async def find(*_: object, **__: object) -> None:
+        reading.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(SessionStore, "find", find)
+    left = live.increase(
+        "turnwise_requests_total", route="/sessions/{session_id}", method="GET", status="499"
+    )
+    with socket.create_connection(("127.0.0.1", live.http.base_url.port or 0)) as client:
+        client.sendall(b"GET /sessions/s HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert reading.wait(PATIENCE)
+    eventually(lambda: left() == 1)

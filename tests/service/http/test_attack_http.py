@@ -75,9 +75,6 @@ def answer(live: Live, *sent: bytes) -> Answer:
 MALFORMED = {  # one of a kind: the parser has tests of its own
     "two lengths": post(LENGTH, "Content-Length: 5") + BODY,
     "length and chunks": post("Content-Length: 5", "Transfer-Encoding: chunked") + CHUNKED,
-    "chunks of no size": post("Transfer-Encoding: chunked") + b"zz\r\n" + BODY,
-    "NUL in a header": post("X: a\0b", LENGTH) + BODY,
-    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "raw UTF-8 in the path": head("GET /sessions/\xc3\xa9 HTTP/1.1"),
 }
@@ -94,27 +91,6 @@ def test_what_is_no_http_is_told_so_and_hung_up_on(live: Live, sent: bytes) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("content-encoding", "gzip"),
-        ("content-encoding", ""),
-        ("content-encoding", "identity, gzip"),
-        ("transfer-encoding", "gzip, chunked"),
-    ],
-)
-def test_an_encoded_body_is_refused(live: Live, name: str, value: str) -> None:
-    length, body = (LENGTH, BODY) if name == "content-encoding" else ("X: y", CHUNKED)
-    refused = answer(live, post(f"{name}: {value}", length), body)
-    assert refused.status == 415
-    assert refused.problem()["errors"][0]["loc"] == ["header", name]
-
-
-def test_a_plain_encoding_may_be_named(live: Live) -> None:
-    assert answer(live, post("Content-Encoding: Identity", LENGTH), BODY).status == 200
-    assert answer(live, post("Transfer-Encoding: Chunked"), CHUNKED).status == 200
-
-
-@pytest.mark.parametrize(
     ("target", "status"),
     [
         ("http://elsewhere/livez", 200),
@@ -126,9 +102,7 @@ def test_a_plain_encoding_may_be_named(live: Live) -> None:
         ("/sessions/%c0%af", 422),
         ("/sessions/s%0d%0aX-A:b", 422),
         ("/sessions/s%7d%7bx", 404),
-        ("/sessions/s/scores?ids=%00", 422),
         ("/sessions/s/scores?ids=a&pool=..%2f", 422),
-        ("/sessions/s/scores?ids=a&last_rows=1e400", 422),
     ],
 )
 def test_a_target_leads_to_what_it_names_or_nowhere(live: Live, target: str, status: int) -> None:
@@ -167,15 +141,6 @@ def test_a_head_has_an_end(live: Live, begun: bytes) -> None:
     # Not a byte more: where some are left unread, closing resets the connection.
     with connected(live, begun.ljust(TOO_MUCH, b"y")[:TOO_MUCH]) as client:
         check_too_large(client)
-
-
-def test_a_url_may_not_take_the_whole_head(live: Live) -> None:
-    with connected(live, head(f"GET /{'y' * protocol.URL_BYTES} HTTP/1.1")) as client:
-        check_too_large(client)
-
-
-def test_a_head_may_be_long(live: Live) -> None:
-    assert answer(live, head("GET /livez HTTP/1.1", CLOSE, f"X: {'y' * 60_000}")).status == 200
 
 
 def test_what_frames_a_chunk_has_an_end(live: Live) -> None:
@@ -300,21 +265,6 @@ def test_many_that_drip_their_bodies_are_cut_and_keep_nobody_waiting(
     eventually(lambda: cut() == 50)
 
 
-def test_a_body_that_flows_may_take_longer_than_one_that_does_not(
-    launch: Launch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.4)
-    monkeypatch.setattr(middleware, "BODY_RATE", 10.0)
-    live = launch()
-    with connected(live, post("Content-Length: 500", path="/rank") + b" " * 400) as client:
-        client.settimeout(1.0)
-        with pytest.raises(TimeoutError):
-            client.recv(100)
-        client.settimeout(PATIENCE)
-        client.sendall(b" " * 100)
-        assert b" 422 " in client.recv(100)
-
-
 def test_who_asks_for_another_protocol_is_answered_in_this_one(live: Live) -> None:
     upgrade = ["Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"]
     kept = head(
@@ -335,9 +285,18 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one(live: Live) -> No
         with connected(live, *pieces) as client:
             assert [each.status for each in answers(client)] == [200, 200]
     assert live.get("/sessions/s")["turns"] == 4
-    browser = ["Upgrade: websocket", "Sec-WebSocket-Key: AAAA", "Connection: Upgrade"]
-    with connected(
-        live, head("GET /livez HTTP/1.1", *browser), head("GET /x HTTP/1.1", CLOSE)
-    ) as c:
-        assert [each.status for each in answers(c)] == [200, 404]
     assert answer(live, head("CONNECT elsewhere:80 HTTP/1.1", CLOSE)).status == 400
+
+
+def test_a_url_may_not_take_the_whole_head(live: Live) -> None:
+    with connected(live, head(f"GET /{'y' * protocol.URL_BYTES} HTTP/1.1")) as client:
+        check_too_large(client)
+
+
+def test_a_plain_encoding_may_be_named(live: Live) -> None:
+    assert answer(live, post("Content-Encoding: Identity", LENGTH), BODY).status == 200
+    assert answer(live, post("Transfer-Encoding: Chunked"), CHUNKED).status == 200
+
+
+def test_a_head_may_be_long(live: Live) -> None:
+    assert answer(live, head("GET /livez HTTP/1.1", CLOSE, f"X: {'y' * 60_000}")).status == 200

@@ -11,15 +11,6 @@ FILES = sorted((Path(turnwise.service.__file__).parent / "console").iterdir())
 ASSETS = [file for file in FILES if file.suffix != ".html"]
 
 
-def test_the_page_is_html(live: Live) -> None:
-    for path in ("/", "/console"):
-        page = live.http.get(path)
-        assert page.status_code == 200
-        assert page.headers["content-type"] == "text/html; charset=utf-8"
-        assert "<title>Turnwise</title>" in page.text
-    assert live.http.get("/console/", follow_redirects=True).url.path == "/console"
-
-
 def test_every_asset_has_its_type(live: Live) -> None:
     types = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
     for file in ASSETS:

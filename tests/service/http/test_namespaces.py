@@ -1,8 +1,6 @@
 """What one namespace does leaves the others alone."""
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +11,8 @@ import redis as blocking
 
 from tests.support.clock import move_clock
 from tests.support.messages import problem
-from tests.support.service import Held, Launch, Live, api_key
+from tests.support.service import Launch, Live, api_key
 from tests.support.waiting import PATIENCE, eventually
-from turnwise.service.api.access.concurrency import SHARE
-from turnwise.service.pools import Candidate, Filter
-from turnwise.service.pools.filter import Metadata
-from turnwise.service.settings import Limits
 
 KEYS = [api_key("flood"), api_key("calm")]
 
@@ -122,89 +116,6 @@ def test_a_replica_with_another_clock_counts_the_same_sessions(
     assert kind(turn(tenants.calm, "Hello", session="d")) == "namespace-full"
 
 
-def test_a_ranking_that_would_wait_too_long_is_rejected_unread(
-    serve_tenants: ServeTenants, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Limits, "queue_limit", 100)
-    tenants = serve_tenants()
-    held = Held(tenants.live, monkeypatch)
-    context = [{"speaker": "user", "text": "Hello"}]
-    many = {"context": context, "candidates": [f"Reply {n}" for n in range(300)]}
-    few = {"context": context, "candidates": ["Reply"]}
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(tenants.flood.post, "/rank", json=many)
-        assert held.has.wait(PATIENCE)
-        eventually(lambda: rejected_unread(tenants.flood))
-        other = threads.submit(tenants.calm.post, "/rank", json=few)
-        held.let_go()
-        assert first.result().is_success
-        assert other.result().is_success
-
-
-def rejected_unread(client: httpx.Client) -> bool:
-    return problem(client.post("/rank", content=b"not even JSON"))[1] == "overloaded"
-
-
-def test_a_namespace_may_wait_for_so_many_new_filters(
-    serve_tenants: ServeTenants, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenants = serve_tenants()
-    for client in (tenants.flood, tenants.calm):
-        assert client.put("/pools/p", json={}).is_success
-        assert client.put("/pools/p/candidates", json=[{"text": "Reply"}]).is_success
-    go_on = threading.Event()
-    matches = Filter.matches
-    most = SHARE
-
-    def matches_late(self: Filter, metadata: Metadata) -> bool:
-        assert go_on.wait(PATIENCE)
-        return matches(self, metadata)
-
-    def search(client: httpx.Client, number: int) -> str:
-        where = {"n": {"exists": False}, "number": {"not": number}}
-        found = kind(client.post("/pools/p/search", json={"text": "Hello", "where": where}))
-        if found == "overloaded":
-            other = threads.submit(search, tenants.calm, 0)
-            go_on.set()
-            assert other.result() == "200"
-        return found
-
-    monkeypatch.setattr(Filter, "matches", matches_late)
-    with ThreadPoolExecutor(most + 2) as threads:
-        kinds = list(threads.map(partial(search, tenants.flood), range(most + 1)))
-    assert sorted(kinds) == ["200"] * most + ["overloaded"]
-
-
-def test_edits_of_a_namespace_do_not_delay_those_of_another(
-    serve_tenants: ServeTenants, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tenants = serve_tenants()
-    for client, pools in ((tenants.flood, "pq"), (tenants.calm, "p")):
-        for pool in pools:
-            assert client.put(f"/pools/{pool}", json={}).is_success
-    go_on = threading.Event()
-    begun = threading.Event()
-    keep_learned = Candidate.keep_learned
-
-    def keep_late(self: Candidate, former: Candidate | None) -> Candidate:
-        if self.text == "Slow":
-            begun.set()
-            assert go_on.wait(PATIENCE)
-        return keep_learned(self, former)
-
-    monkeypatch.setattr(Candidate, "keep_learned", keep_late)
-    with ThreadPoolExecutor(2) as threads:
-        slow = [
-            threads.submit(tenants.flood.put, f"/pools/{pool}/candidates", json=[{"text": "Slow"}])
-            for pool in "pq"
-        ]
-        assert begun.wait(PATIENCE)
-        assert tenants.calm.put("/pools/p/candidates", json=[{"text": "Quick"}]).is_success
-        assert not any(each.done() for each in slow)
-        go_on.set()
-        assert all(each.result().is_success for each in slow)
-
-
 def test_aliases_of_a_namespace_are_limited(serve_tenants: ServeTenants) -> None:
     tenants = serve_tenants(max_aliases=2)
     for client in (tenants.flood, tenants.calm):
@@ -223,15 +134,3 @@ def test_aliases_of_a_namespace_are_limited(serve_tenants: ServeTenants) -> None
 
 def point_alias(client: httpx.Client, alias: str, pool: str) -> httpx.Response:
     return client.put(f"/pools/{alias}/alias", json={"to": pool})
-
-
-def test_pools_of_a_namespace_are_limited_in_number_and_bytes(serve_tenants: ServeTenants) -> None:
-    tenants = serve_tenants(max_pools=1, max_pools_bytes=900)
-    for client in (tenants.flood, tenants.calm):
-        assert kind(client.put("/pools/p", json={})) == "200"
-        assert kind(client.put("/pools/q", json={})) == "namespace-full"
-        some = [{"text": f"Reply {n}"} for n in range(10)]
-        assert kind(client.put("/pools/p/candidates", json=some)) == "200"
-        more = client.put("/pools/p/candidates", json=[{"text": "One more"}])
-        assert problem(more) == (409, "namespace-full")
-        assert client.get("/pools/p").json()["size"] == 10

@@ -123,33 +123,10 @@ def test_requests_behind_a_held_one_wait_and_are_answered_in_order(served: Serve
     assert served.app.begun == ["/held", *["/"] * 21]
 
 
-def test_a_malformed_request_is_answered_after_those_before_it(served: Served) -> None:
-    answers = served.exchange(GET + GET + b"\x16\x03\x01\r\n\r\n")
-    assert statuses(answers) == [200, 200, 400]
-    assert b"connection: close" in answers.lower()
-
-
 def test_a_body_larger_than_the_buffer_arrives_as_it_is_read(served: Served) -> None:
     body = b"x\r\n\r\n" * 200_000
     head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n" % len(body) + HEAD
     assert statuses(served.exchange(head + body + LAST)) == [200, 200]
-
-
-def test_an_answer_without_a_length_is_chunked(served: Served) -> None:
-    request = b"GET /chunked HTTP/1.1\r\nConnection: close\r\n" + HEAD
-    assert served.exchange(request).endswith(b"\r\n\r\n2\r\ndo\r\n2\r\nne\r\n0\r\n\r\n")
-
-
-def test_http_1_0_gets_no_chunks_and_is_closed(served: Served) -> None:
-    answer = served.exchange(b"GET /chunked HTTP/1.0\r\n\r\n")
-    assert answer.endswith(b"\r\n\r\ndone")
-    assert b"chunked" not in answer
-
-
-def test_head_gets_the_headers_alone(served: Served) -> None:
-    answers = served.exchange(b"HEAD / HTTP/1.1\r\n" + HEAD + LAST)
-    assert statuses(answers) == [200, 200]
-    assert answers.count(b"done") == 1
 
 
 def test_an_answer_shorter_than_its_length_closes_the_connection(served: Served) -> None:
@@ -168,3 +145,26 @@ def test_the_answer_in_progress_is_finished_at_the_stop(served: Served) -> None:
     assert b"connection: close" in answer
     served.thread.join(PATIENCE)
     assert not served.thread.is_alive()
+
+
+def test_a_malformed_request_is_answered_after_those_before_it(served: Served) -> None:
+    answers = served.exchange(GET + GET + b"\x16\x03\x01\r\n\r\n")
+    assert statuses(answers) == [200, 200, 400]
+    assert b"connection: close" in answers.lower()
+
+
+def test_an_answer_without_a_length_is_chunked(served: Served) -> None:
+    request = b"GET /chunked HTTP/1.1\r\nConnection: close\r\n" + HEAD
+    assert served.exchange(request).endswith(b"\r\n\r\n2\r\ndo\r\n2\r\nne\r\n0\r\n\r\n")
+
+
+def test_http_1_0_gets_no_chunks_and_is_closed(served: Served) -> None:
+    answer = served.exchange(b"GET /chunked HTTP/1.0\r\n\r\n")
+    assert answer.endswith(b"\r\n\r\ndone")
+    assert b"chunked" not in answer
+
+
+def test_head_gets_the_headers_alone(served: Served) -> None:
+    answers = served.exchange(b"HEAD / HTTP/1.1\r\n" + HEAD + LAST)
+    assert statuses(answers) == [200, 200]
+    assert answers.count(b"done") == 1

@@ -56,12 +56,6 @@ def running(folder: Path, **seconds: float) -> Iterator[PrivateRedis]:
         server.stop()
 
 
-def test_the_folder_may_have_a_long_name(tmp_path: Path) -> None:
-    with running(tmp_path / ("long" * 50)) as server:
-        pass
-    assert (server.folder / "appendonlydir").is_dir()
-
-
 @pytest.mark.parametrize(
     ("fault", "seconds"), [(0, 10.0), (signal.SIGKILL, 10.0), (signal.SIGSTOP, 0.05)]
 )
@@ -305,13 +299,6 @@ def test_a_server_that_does_not_start_reports_why_and_unlocks_the_folder(tmp_pat
         PrivateRedis(tmp_path).start()
     (tmp_path / "appendonlydir").unlink()
     assert keys(tmp_path) == 0
-
-
-def test_another_process_can_find_the_server_while_it_runs(tmp_path: Path) -> None:
-    assert running_url(tmp_path) is None
-    with running(tmp_path) as server:
-        assert running_url(tmp_path) == server.url
-    assert running_url(tmp_path) is None
 
 
 @pytest.mark.anyio

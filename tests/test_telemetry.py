@@ -85,6 +85,7 @@ def test_an_idle_service_looks_up_no_name(traced: Traced, tmp_path: Path) -> Non
 
 
 @pytest.mark.train
+@pytest.mark.nightly
 def test_a_training_looks_up_no_name(
     traced: Traced, tmp_path: Path, tiny_encoder_folder: Callable[[EncoderKind], Path]
 ) -> None:

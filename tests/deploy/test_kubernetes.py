@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.test_packaging import COMPOSE, DASHBOARD, RULES, load, version
+from tests.deploy.test_packaging import COMPOSE, RULES, load, version
 from tests.docs.pages import blocks
 from turnwise.service.api import create_api
 from turnwise.service.observe.metrics import Metrics
@@ -206,21 +206,12 @@ def test_overlays_and_chart_render_the_same(
     ("values", "named"),
     [
         ({"unknown": 1}, "unknown"),
-        ({"candidates": 0}, "candidates"),
         ({"env": {"TURNWISE_MODEL": 3}}, "TURNWISE_MODEL"),
         ({"env": {"TURNWISE_REDIS_URL": "redis://here"}}, "TURNWISE_REDIS_URL"),
         ({"ingress": {"enabled": True}}, "ingress/host"),
-        ({"podAnnotations": {"inject": True}}, "podAnnotations/inject"),
         ({"podLabels": {"app.kubernetes.io/name": "other"}}, "app.kubernetes.io/name"),
         ({"affinity": {"podAfinity": {}}}, "podAfinity"),
-        ({"topologySpreadConstraints": [{"topologyKey": "rack"}]}, "topologySpreadConstraints"),
-        ({"resources": {"memory": "2Gi"}}, "memory"),
-        ({"envFrom": [{"secret": "more"}]}, "envFrom"),
-        ({"podSecurityContext": {"runAsuser": 1}}, "runAsuser"),
         ({"securityContext": {"fsGroup": 1}}, "fsGroup"),
-        ({"serviceAccount": {"create": "no"}}, "serviceAccount/create"),
-        ({"service": {"type": "ExternalName"}}, "service/type"),
-        ({"image": {"pullPolicy": "Sometimes"}}, "image/pullPolicy"),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
@@ -228,13 +219,6 @@ def test_wrong_values_are_refused(values: dict[str, Any], named: str) -> None:
 
     with pytest.raises(HelmError, match=named):
         chart(values)
-
-
-@helm
-def test_a_release_can_bind_to_ipv6() -> None:
-    rendered = chart({"env": {"TURNWISE_DRAIN_TIMEOUT": "20", "TURNWISE_HOST": "::"}})
-    (container,) = rendered["Deployment", "turnwise"]["spec"]["template"]["spec"]["containers"]
-    assert {"name": "TURNWISE_HOST", "value": "::"} in container["env"]
 
 
 def test_the_schema_has_every_value_and_no_other() -> None:
@@ -276,77 +260,6 @@ def test_memory_follows_from_the_candidates(candidates: int, gpu: bool) -> None:
     assert most == f"{megabytes(redis['resources'], 'requests')}mb"
     assert int(most.removesuffix("mb")) * 2**20 >= 1000 * candidates
     assert megabytes(redis["resources"], "limits") == 2 * megabytes(redis["resources"], "requests")
-
-
-@helm
-def test_by_default_the_chart_has_room_for_20_000_candidates_and_no_more() -> None:
-    found = chart({})
-    assert environment(found)["TURNWISE_MAX_POOL_SIZE"] == "20000"
-    assert container(found)["resources"] == {
-        "requests": {"cpu": "1", "memory": "727Mi"},
-        "limits": {"memory": "935Mi"},
-    }
-
-
-@helm
-def test_a_pod_gets_what_the_values_say() -> None:
-    values = VALUES["own"]
-    found = chart(values)
-    template = found["Deployment", "turnwise"]["spec"]["template"]
-    spec = template["spec"]
-    only = container(found)
-    assert template["metadata"]["annotations"] == values["podAnnotations"]
-    assert template["metadata"]["labels"]["team"] == "shop"
-    assert "team" not in found["Deployment", "turnwise"]["spec"]["selector"]["matchLabels"]
-    for name in ("affinity", "priorityClassName", "imagePullSecrets", "tolerations"):
-        assert spec[name] == values[name]
-    (spread,) = spec["topologySpreadConstraints"]
-    assert spread.pop("labelSelector")["matchLabels"]["app.kubernetes.io/name"] == "turnwise"
-    assert [spread] == values["topologySpreadConstraints"]
-    assert spec["securityContext"] == {
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    assert only["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": False,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert only["envFrom"] == values["envFrom"]
-    assert only["imagePullPolicy"] == "Always"
-    assert only["resources"] == {
-        "requests": {"cpu": "1500m", "memory": "727Mi"},
-        "limits": {"cpu": 2, "memory": "2Gi"},
-    }
-
-
-@helm
-def test_a_service_may_have_a_load_balancer() -> None:
-    values = VALUES["own"]["service"]
-    service = chart(VALUES["own"])["Service", "turnwise"]
-    assert service["metadata"]["annotations"] == values["annotations"]
-    assert service["spec"]["type"] == "LoadBalancer"
-    assert service["spec"]["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
-    (port,) = service["spec"]["ports"]
-    assert port == {"name": "http", "port": 8080, "targetPort": "http", "nodePort": 30080}
-
-
-@helm
-@pytest.mark.parametrize(
-    ("account", "name"),
-    [
-        ({"annotations": {"a": "b"}}, "turnwise"),
-        ({"name": "own"}, "own"),
-        ({"create": False}, "default"),
-        ({"create": False, "name": "own"}, "own"),
-    ],
-)
-def test_pods_have_a_service_account(account: dict[str, Any], name: str) -> None:
-    found = chart({"serviceAccount": account})
-    spec = found["Deployment", "turnwise"]["spec"]["template"]["spec"]
-    assert spec["serviceAccountName"] == name
-    made = {kind: name for kind, name in found if kind == "ServiceAccount"}
-    assert made == ({"ServiceAccount": name} if account.get("create", True) else {})
 
 
 @helm
@@ -398,14 +311,6 @@ def test_the_alerts_of_the_chart_are_those_of_compose_with_a_runbook_elsewhere()
 
 
 @helm
-def test_the_dashboard_of_the_chart_is_that_of_compose() -> None:
-    assert not [kind for kind, _ in chart(EVERYTHING) if kind == "ConfigMap"]
-    found = chart({"monitoring": {"dashboard": True}})["ConfigMap", "turnwise-dashboard"]
-    assert json.loads(found["data"]["turnwise.json"]) == json.loads(DASHBOARD.read_text("utf-8"))
-    assert f"./{DASHBOARD.parent.relative_to(K8S.parent)}:" in COMPOSE.read_text("utf-8")
-
-
-@helm
 def test_the_ingress_leads_to_what_clients_call_and_to_nothing_else() -> None:
     spec = chart(VALUES["trial"])["Ingress", "turnwise"]["spec"]
     assert spec["tls"] == [{"hosts": ["turnwise.example"], "secretName": "tls"}]
@@ -427,12 +332,6 @@ def test_pods_reach_dns_and_redis_wherever_they_are() -> None:
     assert redis == {"ports": [{"protocol": "TCP", "port": 6400}]}
     assert "to" not in dns
     assert more == policy["egress"][0]
-
-
-@helm
-def test_a_pod_has_time_to_drain() -> None:
-    spec = chart(VALUES["own"])["Deployment", "turnwise"]["spec"]["template"]["spec"]
-    assert spec["terminationGracePeriodSeconds"] == 75
 
 
 @helm
@@ -462,18 +361,6 @@ def test_the_example_of_an_encoder_tier_is_accepted() -> None:
     assert container(chart(tier))["args"] == ["turnwise", "serve", "--encoder-only"]
     *_, port = chart(replicas)["NetworkPolicy", "turnwise"]["spec"]["egress"]
     assert port == {"ports": [{"protocol": "TCP", "port": 8000}]}
-
-
-@helm
-@pytest.mark.parametrize("claim", ["", "indexes"])
-def test_the_data_folder_is_a_volume(claim: str) -> None:
-    found = chart({"dataClaim": claim})
-    volume = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
-    spec = found["Deployment", "turnwise"]["spec"]["template"]["spec"]
-    assert {"name": "data", **volume} in spec["volumes"]
-    assert {"name": "data", "mountPath": "/opt/turnwise/data"} in container(found)["volumeMounts"]
-    for resource in found.values():
-        check(resource, CLUSTERS[0])
 
 
 def test_the_example_of_a_nightly_backup_is_accepted() -> None:

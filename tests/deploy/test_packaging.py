@@ -12,26 +12,22 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from prometheus_client.metrics_core import Metric
 
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.observe.tracing import exemplar
 from turnwise.service.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 DASHBOARD = ROOT / "k8s" / "chart" / "dashboards" / "turnwise.json"
-DATASOURCE = ROOT / "docker/grafana/provisioning/datasources/prometheus.yml"
 RULES = ROOT / "k8s" / "chart" / "rules.yml"
 BASE = ROOT / "k8s" / "base"
 MONITORING = ROOT / "k8s" / "components" / "monitoring"
 POLICY = ROOT / "k8s" / "components" / "network-policy" / "networkpolicy.yaml"
 ADAPTER = ROOT / "k8s" / "components" / "autoscaling-queue" / "adapter-rule.yaml"
 OVERLAYS = [ROOT / "k8s" / "overlays" / name for name in ("cpu", "gpu")]
-KUSTOMIZATIONS = sorted(path.parent for path in ROOT.glob("k8s/**/kustomization.yaml"))
 IMAGE = ROOT / "docker" / "Dockerfile"
 WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
 YAML = sorted(
@@ -117,27 +113,6 @@ def expressions() -> Iterator[tuple[str, str]]:
         yield "adapter", filled.replace(", <<.LabelMatchers>>", "").replace("<<.GroupBy>>", "pod")
 
 
-def test_the_dashboard_leads_from_a_slow_bucket_to_its_trace() -> None:
-    targets = [
-        target["expr"]
-        for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
-        for target in panel.get("targets", [])
-        if target.get("exemplar")
-    ]
-    found = {name for target in targets for name in re.findall(r"turnwise_\w+", target)}
-    assert found == {f"turnwise_{of}_seconds_bucket" for of in ("request", "stage", "store")}
-    (source,) = load(DATASOURCE)["datasources"]
-    (destination,) = source["jsonData"]["exemplarTraceIdDestinations"]
-    span = NonRecordingSpan(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(1)))
-    assert [*(exemplar(span) or ())] == [destination["name"]]
-    assert "--enable-feature=exemplar-storage" in compose("prometheus")["command"]
-
-
-@pytest.mark.parametrize("path", YAML, ids=relative)
-def test_yaml_parses(path: Path) -> None:
-    assert load(path)
-
-
 @pytest.mark.parametrize(("place", "expression"), list(expressions()))
 def test_expressions_name_series_and_labels_that_exist(place: str, expression: str) -> None:
     bare = re.sub(r'"[^"]*"', "", expression)
@@ -151,19 +126,6 @@ def test_expressions_name_series_and_labels_that_exist(place: str, expression: s
     assert set(grouped) <= set.union(*(known[name] for name in names))
 
 
-def test_expressions_match_values_that_their_labels_have() -> None:
-    values: dict[str, set[str]] = {}
-    for family in Metrics().registry.collect():
-        for sample in family.samples:
-            for label, value in sample.labels.items():
-                values.setdefault(label, set()).add(value)
-    text = "\n".join(expression for _, expression in expressions())
-    for label in ("reason", "result", "lane"):
-        matched = set(re.findall(rf'\b{label}="(\w+)"', text))
-        assert matched
-        assert matched <= values[label]
-
-
 def test_the_dashboard_shows_every_metric() -> None:
     shown = " ".join(expr for place, expr in expressions() if place.startswith("panel"))
     families = {family.name for family in Metrics().registry.collect()}
@@ -171,29 +133,10 @@ def test_the_dashboard_shows_every_metric() -> None:
     assert {name for name in own if not re.search(rf"\b{name}(_|\b)", shown)} == set()
 
 
-def test_the_autoscaler_uses_the_metric_of_the_adapter() -> None:
-    (patch,) = load(ADAPTER.parent / "kustomization.yaml")["patches"]
-    (added,) = yaml.safe_load(patch["patch"])
-    name = added["value"]["pods"]["metric"]["name"]
-    (rule,) = load(ADAPTER)["rules"]["custom"]
-    assert rule["seriesQuery"].startswith(name + "{")
-    assert name in series()
-
-
 @pytest.mark.parametrize("path", [*YAML, IMAGE], ids=relative)
 def test_variables_are_settings(path: Path) -> None:
     named = set(re.findall(r"\bTURNWISE_([A-Z_]+)", path.read_text(encoding="utf-8")))
     assert {name for name in named if name.lower() not in Settings.model_fields} == set()
-
-
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=relative)
-def test_a_kustomization_names_every_file_beside_it_and_no_other(folder: Path) -> None:
-    kustomization = load(folder / "kustomization.yaml")
-    patches = [patch["path"] for patch in kustomization.get("patches", []) if "path" in patch]
-    named = [*kustomization.get("resources", []), *kustomization.get("components", []), *patches]
-    assert [name for name in named if not (folder / name).exists()] == []
-    beside = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
-    assert beside - {"adapter-rule.yaml"} <= set(named)
 
 
 def test_files_that_compose_and_images_use_exist() -> None:
@@ -215,12 +158,6 @@ def test_files_that_compose_and_images_use_exist() -> None:
         "examples",
         "pyproject.toml",
     }
-
-
-def test_the_default_pool_of_compose_lies_in_its_image() -> None:
-    pool = Path(compose("turnwise")["environment"]["TURNWISE_DEFAULT_POOL"])
-    assert "COPY examples /opt/turnwise/examples" in IMAGE.read_text(encoding="utf-8")
-    assert (ROOT / pool.relative_to("/opt/turnwise")).is_file()
 
 
 def test_ports_agree() -> None:
@@ -306,13 +243,6 @@ def test_the_node_package_has_the_version_of_the_package() -> None:
     client = ROOT / "clients" / "typescript"
     for name in ("package.json", "package-lock.json"):
         assert json.loads((client / name).read_text(encoding="utf-8"))["version"] == version()
-
-
-def test_workflows_call_targets_that_exist() -> None:
-    said = "".join(path.read_text(encoding="utf-8") for path in WORKFLOWS)
-    called = set(re.findall(r"\b(?:make |target: \[?)(\w+)", said))
-    made = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert {"audit", "check", "dist", "images", "nightly", "test", "version"} <= called <= set(made)
 
 
 # Licences of packages that a product under the Apache licence may link and pass on. MPL-2.0 asks

@@ -123,26 +123,6 @@ def test_the_wheel_holds_the_package_turnwise_with_its_data_and_nothing_else(whe
     }
 
 
-def test_it_stands_beside_other_packages_named_models_and_service(
-    plain: Path, project: Path
-) -> None:
-    code = (
-        "import models, service, turnwise.models, turnwise.service.client\n"
-        "from turnwise import AsyncClient, Client, NotFoundError\n"
-        "assert models.OWN and service.OWN\n"
-        "print(Client.__module__, turnwise.models.DEFAULT_MODEL.joinpath('config.json').exists())"
-    )
-    assert succeed(plain / "python", "-c", code, cwd=project).split() == [
-        "turnwise.service.client.synchronous",
-        "True",
-    ]
-
-
-def test_the_client_loads_when_it_is_first_used(plain: Path, tmp_path: Path) -> None:
-    code = "import sys, turnwise; print('httpx' in sys.modules, hasattr(turnwise, 'Nothing'))"
-    assert succeed(plain / "python", "-c", code, cwd=tmp_path).split() == ["False", "False"]
-
-
 def test_every_module_of_the_client_side_imports_without_an_extra(
     plain: Path, tmp_path: Path
 ) -> None:
@@ -213,6 +193,7 @@ def test_a_service_runs_a_model_with_a_graph_without_torch(
     assert ended.stderr.rstrip().endswith("pip install 'turnwise[encoder]'")
 
 
+@pytest.mark.nightly
 def test_a_project_that_uses_the_client_is_typed(plain: Path, project: Path) -> None:
     (project / "bot.py").write_text(
         "from turnwise import Client, NotFoundError\n\n\n"

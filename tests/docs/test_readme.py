@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from turnwise.service import client, errors
+from turnwise.service import errors
 from turnwise.service.api import create_api
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings
@@ -24,20 +24,6 @@ def test_every_recipe_module_and_page_that_is_named_exists() -> None:
     paths = re.findall(names, "\n".join([README, *PAGES]))
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []
-
-
-def test_benchmarks_are_called_with_options_that_they_have() -> None:
-    pages = " ".join([README, *PAGES])
-    name = r"python\s(?:-m\s)?((?:benchmarks|research)[./]\w+)(?:\.py)?"
-    calls = re.findall(name + r"([^`]*)", pages)
-    assert calls
-    shared = {"--toy", "--out"}
-    for path, options in calls:
-        code = (ROOT / path.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
-        known = shared | set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', code))
-        required = set(re.findall(r'add_argument\(\s*"(--[\w-]+)"[^)]*required=True', code))
-        given = set(re.findall(r"--[\w-]+", options))
-        assert required <= given <= known, path
 
 
 def test_every_setting_stands_in_the_table_with_its_default() -> None:
@@ -70,10 +56,3 @@ def test_every_path_of_the_api_stands_in_the_table() -> None:
     assert "/turn" in last
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert [part for part in last if part not in page] == []
-
-
-def test_every_error_of_the_client_that_is_named_exists() -> None:
-    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(\w+Error)`", page))
-    assert {"ConflictError", "ProblemError"} <= named
-    assert [name for name in named if not hasattr(client, name)] == []

@@ -286,16 +286,19 @@ def test_a_call_is_tried_again_after_a_lost_connection_and_a_busy_tier(
 ) -> None:
     live = replica(relay.url)
     retried = live.increase("turnwise_encoder_calls_total", result="retried")
+    written = live.written()
     relay.faults.extend([httpx.Response(429), LOST])
     assert say(live, "Hello").is_success
     assert retried() == 2
+    eventually(lambda: written() == 1)  # [B1] would take the next fault
     relay.faults.append(httpx.Response(502))
     assert say(live, "Hello again").is_success
+    assert retried() == 3
     relay.faults.extend([httpx.Response(500)] * 100)  # more than a call is tried again
     assert problem(say(live, "Is it open?")) == (503, "encoder-unavailable")
     relay.faults.clear()
     eventually(lambda: live.ready)
-    assert say(live, "Is it open?").json()["turn"] == 2
+    assert say(live, "Is it open?").json()["turn"] == 3
 
 
 ANOTHER = {"data": [{"index": 0, "embedding": [1.0] * 32}], "fingerprint": "another"}

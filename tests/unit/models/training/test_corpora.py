@@ -1,4 +1,3 @@
-import gzip
 import json
 import re
 from pathlib import Path
@@ -92,14 +91,6 @@ def test_that_nothing_is_left_out_of_another_file_is_told(
     assert warning == f"talk/leaks.json: {what}; no dialogue is left out"
 
 
-def test_what_is_left_out_may_lie_elsewhere(talk: Path, tmp_path: Path) -> None:
-    (tmp_path / "lists").mkdir()
-    (talk / "leaks.json").rename(tmp_path / "lists" / "leaks.json")
-    named = WindowCorpus(path="talk/train.jsonl", leave_out="lists/leaks.json")
-    (corpus,) = replace_corpora([named], [talk / "train.jsonl"])
-    assert len(list(read_source(corpus, finder([tmp_path])))) == 2
-
-
 def test_a_list_that_names_no_dialogue_of_the_corpus_is_refused(talk: Path) -> None:
     file = talk / "train.jsonl"
     leaks = talk / "leaks.json"
@@ -137,21 +128,6 @@ def test_a_list_in_another_form_is_refused(talk: Path, text: str) -> None:
     with pytest.raises(DataError, match="expected an object of lists of dialogue ids") as caught:
         ids(talk / "train.jsonl", leaks)
     assert caught.value.file == str(leaks)
-
-
-def test_that_lines_are_counted_where_dialogues_have_no_ids_is_told(
-    talk: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = talk / "train.txt.gz"
-    leaks = talk / "leaks.json"
-    lines = "".join(f"hi {n} __eou__ hello __eou__\n" for n in range(3))
-    file.write_bytes(gzip.compress(lines.encode()))
-    leaks.write_text(json.dumps({"exact": ["train-1"]}))
-    assert ids(file, leaks) == ["train-2", "train-3"]
-    (warning,) = caplog.messages
-    assert warning == (
-        f"{file}: has no ids; {leaks} must name its dialogues by line number, the first train-1"
-    )
 
 
 @pytest.mark.parametrize(
@@ -251,12 +227,6 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     everything = validation_utterances(Validation(paths=(path,)), Path)
     with pytest.raises(DataError, match=f"{path}: has no dialogue to train on: all are left out"):
         read_windows(WindowCorpus(path=path), Path, everything)
-
-
-def test_a_file_without_dialogues_is_not_blamed_on_those_left_out(tmp_path: Path) -> None:
-    (path := tmp_path / "empty.jsonl").touch()
-    with pytest.raises(DataError, match=f"{path}: has no dialogue$"):
-        read_windows(WindowCorpus(path=str(path), skip=1), Path)
 
 
 def test_each_utterance_answers_the_ones_before_it() -> None:

@@ -1,27 +1,25 @@
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from tests.support.rerankers import CASCADE
 from tests.unit.models.conftest import Folder
-from tests.unit.models.training.conftest import train_once
 from turnwise.models.card import OWN_RERANKER, update_card
 from turnwise.models.confidence import Calibration
 from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.errors import ModelError
+from turnwise.models.rerankers import pack
 from turnwise.models.rerankers.cascade import read_cascade
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
-from turnwise.models.rerankers.own import OwnReranker
+from turnwise.models.rerankers.pack import unpack
 from turnwise.models.roles import EncoderKind
 from turnwise.models.text_files import write_jsonl
 from turnwise.models.training import cascade
 from turnwise.models.training.cascade import add_reranker
-from turnwise.models.training.config import Config, CrossEncoderConfig, MinimalPairs
+from turnwise.models.training.config import CrossEncoderConfig, MinimalPairs
 from turnwise.models.training.learners.cross_encoder import (
     CrossEncoderLearner,
     as_speech,
@@ -31,23 +29,9 @@ from turnwise.models.training.run import train_stages
 from turnwise.models.training.trainer import silent
 
 
-@pytest.fixture(scope="module")
-def config(tiny_encoder_folder: Folder, small_corpora: Path) -> CrossEncoderConfig:
-    matters, longer = (str(small_corpora / f"{name}.jsonl") for name in ("matters", "longer"))
-    return CrossEncoderConfig.model_validate(
-        {
-            "kind": "cross_encoder",
-            "base": str(tiny_encoder_folder(EncoderKind.TRIPLE)),
-            "layers": [0],
-            "pieces": 32,
-            "data": [{"path": matters}],
-            "validation": {"paths": [longer], "every": 2},
-            "candidates": 4,
-            "batch_lists": 4,
-            "epochs": 2,
-            "optimiser": {"learning_rate": 1e-2},
-        }
-    )
+@pytest.fixture
+def config(cross_encoder_config: CrossEncoderConfig) -> CrossEncoderConfig:
+    return cross_encoder_config
 
 
 @pytest.fixture
@@ -67,38 +51,16 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.train
-def test_training_tells_true_from_wrong(config: CrossEncoderConfig, tmp_path: Path) -> None:
-    rarely = config.validation.model_copy(update={"every": 40})
-    trained = train_once(
-        config.model_copy(update={"epochs": 20, "validation": rarely}), tmp_path / "out"
-    )
-    lists = [step.losses["list"] for step in trained.seen]
-    assert np.mean(lists[-8:]) < 0.8 * np.mean(lists[:8])
-    (*_, last) = (step.validation for step in trained.seen if step.validation)
-    assert list(last) == ["average_rank", "r10@1", "mrr"]
-    model = CrossEncoder(tmp_path / "out" / "model")
-    assert model.scores(["[O] a z"], ["a y", "m x"]).shape == (2,)
-
-
-@pytest.mark.train
-def test_a_resumed_run_ends_where_an_unbroken_one_does(
-    config: CrossEncoderConfig, check_resuming: Callable[[Config], None]
+def test_a_new_network_starts_with_layers_of_the_base_and_keeps_its_word_vectors(
+    config: CrossEncoderConfig,
 ) -> None:
-    check_resuming(config)
-
-
-def test_a_new_network_starts_with_the_layers_of_the_base(config: CrossEncoderConfig) -> None:
     base = transformer_of(UtteranceEncoder(config.base).model)
-    body = CrossEncoderLearner(config, Path).model.network.base_model
+    network = CrossEncoderLearner(config, Path).model.network
+    body = network.base_model
     for name in ("embeddings.word_embeddings.weight", "encoder.layer.0.output.dense.weight"):
         assert torch.equal(body.state_dict()[name], base.state_dict()[name])
     assert len(body.encoder.layer) == 1
     assert len(body.embeddings.position_embeddings.weight) == 32
-
-
-def test_word_vectors_do_not_learn(config: CrossEncoderConfig) -> None:
-    network = CrossEncoderLearner(config, Path).model.network
     frozen = [name for name, p in network.named_parameters() if not p.requires_grad]
     assert [name for name in frozen if "word_embeddings" in name] == frozen
 
@@ -128,12 +90,6 @@ def test_minimal_pairs_join_the_corpora(config: CrossEncoderConfig, pairs: Path)
     assert learner.counts[-1] == 6
 
 
-def test_the_batches_of_an_epoch_are_always_the_same(config: CrossEncoderConfig) -> None:
-    learner = CrossEncoderLearner(config, Path)
-    assert learner.batches(0) == learner.batches(0)
-    assert learner.batches(0) != learner.batches(1)
-
-
 @pytest.mark.parametrize(
     ("text", "spoken"),
     [("Yes, please!", "yes please"), ("It is 5:30.", "it is 530"), ("?!", "?!")],
@@ -150,6 +106,7 @@ def test_a_run_writes_the_base_with_its_re_ranker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cascade, "fit_cascade", lambda _: CASCADE)  # it learns too little for one
+    monkeypatch.setattr(pack, "export_graph", lambda *_, **__: None)  # which takes seconds
     base = tmp_path / "base"
     shutil.copytree(tiny_encoder_folder(EncoderKind.HEADS), base)
     update_card(base, "confidence", Calibration(0.5, 0.8, 1.0, -0.2, 0.1, -2.0))
@@ -157,9 +114,10 @@ def test_a_run_writes_the_base_with_its_re_ranker(
     train_stages([once], tmp_path / "run", find=Path, resume=False, report=silent)
     served = tmp_path / "run" / "served"
     trained = CrossEncoder(tmp_path / "run" / "model")
-    own = OwnReranker(served)
+    unpack(served, tmp_path / "unpacked")
+    models = (trained, CrossEncoder(tmp_path / "unpacked"))
     pair = trained.pair(["[O] a z"], "a y")
-    logits = [model.forward(model.tokenize([pair])) for model in (trained, own)]
+    logits = [model.forward(model.tokenize([pair])) for model in models]
     assert logits[1] == pytest.approx(logits[0], abs=0.5)
     assert read_cascade(served / OWN_RERANKER) == CASCADE
 

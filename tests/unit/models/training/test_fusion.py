@@ -165,11 +165,6 @@ def test_a_run_writes_both_into_the_card(tiny_encoder_folder: Folder, tmp_path: 
     assert card.example_confidence is not None
 
 
-def test_without_answers_nothing_is_fitted(tmp_path: Path) -> None:
-    calibrate_examples(tmp_path, config_of({}), finder([]))
-    assert list(tmp_path.iterdir()) == []
-
-
 def config_of(answers: dict[str, list[str]]) -> EncoderConfig:
     fields = {
         "kind": "triple",

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +6,10 @@ import torch
 from torch.nn.functional import softmax
 
 from tests.unit.models.conftest import Folder
-from tests.unit.models.training.conftest import train_once
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
-from turnwise.models.training.config import Config, MultilingualConfig
+from turnwise.models.training.config import MultilingualConfig
 from turnwise.models.training.learners.multilingual import (
     MultilingualLearner,
     context_roles,
@@ -43,23 +41,6 @@ def test_the_objective_compares_translations_with_the_teacher(
     parts, count = learner.loss(PAIRS, np.random.default_rng(0))
     assert parts["distil"].item() == pytest.approx(wanted, abs=1e-4)
     assert count == 3
-
-
-@pytest.mark.train
-def test_the_model_gets_near_the_teacher(
-    multilingual_config: MultilingualConfig, tmp_path: Path
-) -> None:
-    config = multilingual_config.model_copy(update={"epochs": 40})
-    seen = train_once(config, tmp_path).seen
-    losses = [progress.losses["distil"] for progress in seen]
-    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
-
-
-@pytest.mark.train
-def test_a_run_can_be_resumed(
-    multilingual_config: MultilingualConfig, check_resuming: Callable[[Config], None]
-) -> None:
-    check_resuming(multilingual_config)
 
 
 def test_the_model_has_what_was_fitted_for_the_teacher(

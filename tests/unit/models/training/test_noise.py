@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from turnwise.models.training.noise import add_noise, mistype, write_as_spoken, write_as_typed
 
+WORDS = ("its", "what")
 KEPT = ("No", "I'd", "like", "two", "it", "costs", "3.50", "at", "10:30")
 
 
@@ -12,12 +13,6 @@ KEPT = ("No", "I'd", "like", "two", "it", "costs", "3.50", "at", "10:30")
 def test_noise_leaves_something_to_read(text: str, seed: int) -> None:
     for write in (add_noise, write_as_spoken, write_as_typed):
         assert write(text, np.random.default_rng(seed))
-
-
-@given(st.text(), st.integers(0, 2**32 - 1))
-def test_noise_is_the_same_for_the_same_seed(text: str, seed: int) -> None:
-    one, two = (add_noise(text, np.random.default_rng(seed)) for _ in range(2))
-    assert one == two
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -44,5 +39,7 @@ def test_a_typing_error_keeps_the_first_letter(word: str, seed: int) -> None:
     assert wrong[0] == word[0]
 
 
-def test_a_short_word_has_no_typing_error() -> None:
-    assert {mistype("its", np.random.default_rng(seed)) for seed in range(20)} == {"its"}
+def test_a_word_of_four_letters_is_the_shortest_with_a_typing_error() -> None:
+    typed = {word: {mistype(word, np.random.default_rng(n)) for n in range(20)} for word in WORDS}
+    assert typed["its"] == {"its"}
+    assert len(typed["what"]) > 3

@@ -10,7 +10,6 @@ import pytest
 from tests.unit.models.conftest import Folder
 from tests.unit.models.training.conftest import both_sides
 from turnwise.models.encoder.emoji_words import EmojiWords
-from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.split import Context
 from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.roles import EncoderKind, Role, RoleText
@@ -63,14 +62,6 @@ def test_an_encoder_learns_from_emoji_as_words(encoder_learner: EncoderLearner) 
 def test_an_encoder_learns_from_the_end_of_a_long_text(encoder_learner: EncoderLearner) -> None:
     one = loss_after(encoder_learner, f"{LONG} lake")
     assert loss_after(encoder_learner, f"{LONG} oven") != pytest.approx(one, abs=1e-4)
-
-
-def test_a_trained_encoder_reads_emoji_as_words(
-    encoder_learner: EncoderLearner, tmp_path: Path
-) -> None:
-    encoder_learner.save(tmp_path / "trained")
-    encoder = UtteranceEncoder(tmp_path / "trained", device="cpu")
-    assert encoder.prefixed(SAID) == "[AFTER] thumbs up sign"
 
 
 def test_a_trained_pairwise_model_reads_emoji_as_words(

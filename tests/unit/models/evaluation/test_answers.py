@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from tests.unit.models.conftest import Encoders
-from turnwise.models.confidence import Calibration
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.answers import (
@@ -26,7 +25,6 @@ ANSWERS = [
     Answer("bread", "bread window", ("bread", "bread train", "train bread bread")),
 ]
 OUTSIDE_ALL = ["window window"]
-CALIBRATION = Calibration(0.5, 0.8, 1.0, -0.2, 0.1, -2.0)
 
 
 @pytest.fixture
@@ -57,18 +55,6 @@ def test_without_examples_the_reply_scores_decide(encoder: UtteranceEncoder) -> 
     of_right = trial.replies[np.arange(9), trial.right[:9], None]
     assert found.rank.tolist() == [*(trial.replies[:9] >= of_right).sum(axis=1), 3]
     assert found.outside.tolist() == [False] * 9 + [True]
-
-
-def test_a_row_a_number_of_examples(
-    encoder: UtteranceEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(encoder, "calibration", CALIBRATION)
-    rows = list(evaluate_answers({"tiny": encoder}, ANSWERS, OUTSIDE_ALL, [0, 2], 0.67))
-    assert [row.system for row in rows] == ["tiny · 0 examples", "tiny · 2 examples for 67%"]
-    expected = {"r@1", "r@3", "mrr", "calibration_error", "auroc_outside"}
-    assert all(expected <= row.metrics.keys() for row in rows)
-    again = list(evaluate_answers({"tiny": encoder}, ANSWERS, OUTSIDE_ALL, [0, 2], 0.67))
-    assert [row.metrics for row in again] == [row.metrics for row in rows]
 
 
 def test_an_answer_with_one_phrasing_leaves_nothing_to_ask(encoder: UtteranceEncoder) -> None:

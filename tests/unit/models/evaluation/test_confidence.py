@@ -136,22 +136,6 @@ def test_metrics_of_an_oracle() -> None:
     assert metrics["risk"] == pytest.approx((0 + 0 + 1 / 3 + 1 / 2) / 4)
 
 
-def test_there_is_a_row_for_each_size_with_the_reply_and_without_it(
-    encoder: UtteranceEncoder, dialogues: list[Dialogue], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(encoder, "calibration", CALIBRATION)
-    rows = list(evaluate_confidence({"tiny": encoder}, dialogues, MORE, [5, 20], 20))
-    sizes = ["all sizes", "5 candidates", "20 candidates"]
-    kinds = ["", ", with the reply", ", without it"]
-    assert [row.system for row in rows] == [f"tiny · {s}{k}" for k in kinds for s in sizes]
-    of_all = rows[0].metrics
-    without = rows[-1].metrics
-    assert without["right"] == 0
-    assert "auroc" not in without
-    assert {"auroc", "calibration_error", "risk/10%"} <= of_all.keys()
-    assert all(row.ms_per_context > 0 for row in rows)
-
-
 def test_what_cannot_be_measured_is_named(
     encoder: UtteranceEncoder, dialogues: list[Dialogue], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,12 +91,3 @@ def test_a_passage_that_was_shown_is_not_offered_again(tmp_path: Path) -> None:
     ]
     row, *_ = evaluate_search({}, data, utterances=3, words=20)
     assert row.metrics["r@1"] == 1
-
-
-def test_without_rewrites_there_are_no_rows_for_them(
-    tmp_path: Path, tiny_encoder: Encoders
-) -> None:
-    data = read(tmp_path, {"utterances": [user("rain?", passages=["rain"])]})
-    encoders = {"tiny": tiny_encoder(EncoderKind.SINGLE)}
-    systems = [row.system for row in evaluate_search(encoders, data, utterances=3, words=20)]
-    assert not [system for system in systems if "rewrite" in system]

@@ -3,7 +3,6 @@ import pytest
 
 from tests.unit.models.conftest import Encoders
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.dialogue_answers import (
     CONTEXTS,
     EXAMPLES,
@@ -65,11 +64,6 @@ def test_a_speaker_who_repeats_the_last_utterance_is_not_asked() -> None:
     ]
     for context in find_answers(stubborn).split.contexts:
         assert context.utterances[-2].text != context.target.text
-
-
-def test_dialogues_without_recurring_replies_make_no_pool() -> None:
-    with pytest.raises(TurnwiseError, match="fewer than two replies"):
-        find_answers(DIALOGUES[:5])
 
 
 def test_a_trial_scores_contexts_by_their_query_and_their_newest_utterance(

@@ -109,12 +109,6 @@ def test_an_error_names_a_missing_field(path: Path, task: str, field: str) -> No
         read(path)
 
 
-@pytest.mark.parametrize("task", READERS)
-def test_a_file_without_examples_is_rejected(path: Path, task: str) -> None:
-    with pytest.raises(DataError, match=r"file\.jsonl: no example in it"):
-        READERS[task][1](write(path))
-
-
 def test_several_files_are_one_set_up_to_the_limit(path: Path) -> None:
     other = write(path.with_name("other.jsonl"), RANKING | {"candidates": ["thanks", "no", "yes"]})
     read = read_ranking([write(path, RANKING), other])
@@ -146,17 +140,6 @@ def test_the_reply_to_a_named_speaker_is_of_the_other(path: Path) -> None:
     assert context.target == Utterance("guest", "which mat")
     (context,) = read_ranking([write(path, RANKING | {"speaker": "C"})]).split.contexts
     assert (context.utterances, context.target.speaker) == (CONTEXT, "C")
-
-
-def test_the_true_reply_is_taken_out_of_the_candidates(path: Path) -> None:
-    candidates = ["thanks", "", "it is not there"]
-    (example,) = read_examples(write(path, SHORT_TERM | {"candidates": candidates}))
-    assert example.candidates == ("thanks",)
-
-
-def test_an_equal_candidate_has_one_place(path: Path) -> None:
-    read = read_ranking([write(path, RANKING | {"candidates": ["no", "yes", "no"]})])
-    assert list(read.candidates[0]) == [0, 1, 0]
 
 
 def test_ranking_drops_and_counts_examples_with_nothing_to_rank(path: Path) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from turnwise.models.evaluation import metrics
 from turnwise.models.evaluation.metrics import (
     auroc,
-    average_settings,
     calibration_error,
     group_by_length,
     median_ms,
@@ -89,13 +88,6 @@ def test_gains_are_means_over_the_orders_of_ties(passages: list[tuple[int, bool]
     assert found["mrr"] == pytest.approx((1 / (ordered.argmax(axis=1) + 1)).mean())
 
 
-def test_gains_end_at_the_tenth_rank() -> None:
-    scores = np.arange(12.0)
-    assert search_metrics(scores, scores == 2)["ndcg@10"] == pytest.approx(1 / np.log2(11))
-    assert search_metrics(scores, scores == 1)["ndcg@10"] == 0
-    assert search_metrics(scores, scores >= 0)["ndcg@10"] == pytest.approx(1)
-
-
 def test_nan_ranks_last_and_infinity_first() -> None:
     scores = np.array([[np.nan, 0.5, 0.2], [0.1, np.nan, 0.2], [np.inf, 3.4e38, 0]], np.float32)
     assert ranks(scores, np.array([0, 1, 0])).expected.tolist() == [3, 3, 1]
@@ -119,11 +111,6 @@ def test_retrieval_metrics_of_known_ranks() -> None:
     assert of_true.hits((1, 2, 6)) == {"hits@1": 0, "hits@2": 0.5, "hits@6": 1}
     assert of_true[np.array([False, True])].expected.tolist() == [6]
     assert retrieval_metrics(ranks(np.ones((1, 1)), np.zeros(1, int)), 1)["normalised_rank"] == 0
-
-
-def test_settings_weigh_the_same() -> None:
-    metrics = average_settings({"h=2": {"mrr": 0.2}, "h=3": {"mrr": 0.4}})
-    assert metrics == pytest.approx({"mrr": 0.3, "mrr/h=2": 0.2, "mrr/h=3": 0.4})
 
 
 def test_spans_of_lengths_hold_each_context_once() -> None:

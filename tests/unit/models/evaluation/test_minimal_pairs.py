@@ -63,12 +63,6 @@ def test_an_error_names_the_field(tmp_path: Path, field: str, value: object, err
     assert error.rpartition(": ")[2] in str(raised.value)
 
 
-def test_a_file_without_pairs_is_an_error(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "pairs.jsonl", [])
-    with pytest.raises(DataError, match="no pair in it"):
-        read_minimal_pairs([tmp_path / "pairs.jsonl"])
-
-
 def test_a_pair_is_right_if_both_replies_are(tiny_encoder: Encoders) -> None:
     pairs = [
         MinimalPair("word", ((user("bread"),), (user("rain"),)), ("bread", "rain")),

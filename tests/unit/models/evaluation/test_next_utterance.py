@@ -1,16 +1,13 @@
 import numpy as np
 import pytest
 
-from tests.unit.models.conftest import Encoders
 from turnwise.models.data import Dialogue
 from turnwise.models.evaluation.next_utterance import (
-    evaluate_next_utterance,
     ranks_by_length,
     ranks_in_full_pool,
 )
 from turnwise.models.evaluation.split import make_split
 from turnwise.models.evaluation.systems import System
-from turnwise.models.roles import EncoderKind
 
 
 def constant(contexts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
@@ -46,16 +43,3 @@ def test_the_full_pool_takes_all_lengths_together(dialogues: list[Dialogue]) -> 
     split = make_split(dialogues, [3, 10])
     metrics = ranks_in_full_pool(System("constant", constant), split)
     assert metrics["full_pool_average_rank"] == (len(split.pool) + 1) / 2
-
-
-def test_rows_of_all_systems(tiny_encoder: Encoders, dialogues: list[Dialogue]) -> None:
-    encoders = {"base": tiny_encoder(EncoderKind.SINGLE), "new": tiny_encoder(EncoderKind.TRIPLE)}
-    result = evaluate_next_utterance(encoders, dialogues)
-    assert [row.system for row in result][:3] == ["random", "BM25", "base · mean of the context"]
-    assert result[-1].system == "new · MaxSim"
-    for row in result:
-        assert 1 <= row.metrics["average_rank"] <= 8
-        assert 1 <= row.metrics["full_pool_average_rank"] <= 67
-        assert row.ms_per_context > 0
-        assert row.outcomes
-        assert row.outcomes.mean == pytest.approx(row.metrics["average_rank"])

@@ -1,5 +1,3 @@
-import json
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -43,26 +41,6 @@ def rows(
         return {row.system: row for row in evaluated}
 
 
-def test_every_model_has_its_rows(rows: dict[str, Row]) -> None:
-    assert list(rows) == [
-        "random",
-        "BM25",
-        "t · bi-encoder",
-        "t · mean",
-        "t · last 1 row",
-        "t · last 2 rows",
-        "t · last 3 rows",
-        "t · last 4 rows",
-        "t · MaxSim",
-        "t · mean + net",
-        "s · mean of the context",
-        "s · last utterance",
-        "s · whole history",
-        "net · IoI",
-        "pair · pairwise",
-    ]
-
-
 def test_a_row_has_the_metrics_of_the_field(rows: dict[str, Row]) -> None:
     names = {"r_2@1", "r_6@1", "r_6@2", "r_6@5", "map", "mrr", "p@1"}
     costs = {"ms_10_candidates", "ms_1000_candidates"}
@@ -87,30 +65,6 @@ def test_recall_is_that_of_the_systems_scores(
         scores = mean.scores(np.array([place]), candidates)[0]
         found.append(relevant[np.argsort(-scores)[:2]].any())
     assert rows["t · mean"].metrics["r_6@2"] == pytest.approx(np.mean(found))
-
-
-def test_sizes_that_differ_are_named_n(tmp_path: Path) -> None:
-    records = [
-        {
-            "context": ["bread"],
-            "candidates": [f"rain {n}" for n in range(size)],
-            "labels": [1] + [0] * (size - 1),
-        }
-        for size in (3, 4)
-    ]
-    path = tmp_path / "sizes.jsonl"
-    path.write_text("\n".join(map(json.dumps, records)))
-    random, _ = evaluate_ranking({}, read_ranking([path]))
-    assert {"r_n@1", "r_n@2"} <= random.metrics.keys()
-
-
-def test_a_speaker_of_the_context_may_be_named_as_it_stands_there(tmp_path: Path) -> None:
-    said = [{"speaker": name, "text": "rain"} for name in ("A  B", "C")]
-    record = {"context": said, "speaker": "A  B", "candidates": ["sun", "bread"], "labels": [1, 0]}
-    path = tmp_path / "speakers.jsonl"
-    path.write_text(json.dumps(record))
-    (context,) = read_ranking([path]).split.contexts
-    assert context.target.speaker == context.utterances[0].speaker
 
 
 def test_ranking_reads_the_files_of_ioi(tmp_path: Path) -> None:
@@ -139,30 +93,3 @@ def test_ranking_reads_the_files_of_ioi(tmp_path: Path) -> None:
     assert [context.target.speaker for context in read.split.contexts] == ["A", "B"]
     assert read.where == (f"{file}, line 1", f"{file}, line 4")
     assert read.dropped == (f"{file}, line 6",)
-
-
-def test_progress_is_told_of_every_context(data: RankingSet) -> None:
-    told: list[tuple[str, int, int]] = []
-    list(evaluate_ranking({}, data, lambda *step: told.append(step)))
-    total = len(data.candidates)
-    assert told == [(name, n, total) for name in ("random", "BM25") for n in range(1, total + 1)]
-
-
-def test_texts_that_are_cut_are_said_with_their_place(
-    tmp_path: Path, tiny_encoder: Encoders, ioi: IoI, caplog: pytest.LogCaptureFixture
-) -> None:
-    records = [
-        {"context": ["bread"], "candidates": ["rain", "sun"], "labels": [1, 0]},
-        {"context": ["x " * 70, "y " * 70], "candidates": ["z " * 200, "sun"], "labels": [1, 0]},
-    ]
-    path = tmp_path / "long.jsonl"
-    path.write_text("\n".join(map(json.dumps, records)))
-    with caplog.at_level(logging.WARNING, "turnwise.evaluation"):
-        models = {"s": tiny_encoder(EncoderKind.SINGLE), "net": ioi}
-        next(iter(evaluate_ranking(models, read_ranking([path]))))
-    place = f"{path}, line 2, field"
-    assert [record.getMessage() for record in caplog.records] == [
-        f'{place} "candidates": longer than s reads, and cut, as are 1 of 6 in all',
-        f'{place} "context": longer than s · whole history reads, and cut, as are 1 of 2 in all',
-        f'{place} "context": longer than net reads, and cut, as are 3 of 6 in all',
-    ]

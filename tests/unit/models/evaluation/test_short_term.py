@@ -6,7 +6,6 @@ from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.short_term import (
     ShortTermExample,
-    _systems,
     add_fit,
     evaluate_short_term,
     goal_systems,
@@ -15,8 +14,8 @@ from turnwise.models.evaluation.short_term import (
     without_goals,
 )
 from turnwise.models.evaluation.systems import precomputed_system, scores_of
-from turnwise.models.roles import EncoderKind, Role, RoleText, relation_to
-from turnwise.models.scores import Aggregation, reachability
+from turnwise.models.roles import EncoderKind, Role, relation_to
+from turnwise.models.scores import reachability
 
 
 @pytest.fixture
@@ -59,71 +58,12 @@ def test_scores_toward_the_goal_are_those_of_the_equation(
             np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "more"), [("bi-encoder", False), ("eq. 4", True)])
-def test_the_work_encodes_candidates_goal_and_for_pairs_the_last_utterance(
-    name: str,
-    more: bool,
-    tiny_encoder: Encoders,
-    examples: list[ShortTermExample],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    encoder = tiny_encoder(EncoderKind.TRIPLE)
-    example = examples[0]
-    systems = goal_systems(encoder, examples, without_goals(examples))
-    encoded: list[str] = []
-    encode = encoder.encode_in_roles
-
-    def noted(items: list[RoleText]) -> np.ndarray:
-        encoded.extend(item.text for item in items)
-        return encode(items)
-
-    monkeypatch.setattr(encoder, "encode_in_roles", noted)
-    next(system for system in systems if system.name == name).work(0)
-    expected = [example.true.text, *example.candidates, example.goal.text]
-    assert sorted(encoded) == sorted([*expected, *([example.context[-1].text] * more)])
-
-
-@pytest.mark.parametrize(("kind", "ways"), [(EncoderKind.HEADS, 2), (EncoderKind.SINGLE, 1)])
-def test_both_scores_read_a_candidate_once_in_each_way(
-    kind: EncoderKind,
-    ways: int,
-    tiny_encoder: Encoders,
-    examples: list[ShortTermExample],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    encoder = tiny_encoder(kind)
-    example = examples[-1]
-    read = list[int]()
-    systems = dict(_systems({"x": encoder}, [example], without_goals([example])))
-    (both,) = (system for system in systems if " + 0.5 · " in system.name)
-    forward = encoder.forward
-
-    def noted(tokens: list[list[int]]) -> np.ndarray:
-        read.append(len(tokens))
-        return forward(tokens)
-
-    monkeypatch.setattr(encoder, "forward", noted)
-    both.work(0)
-    replies = {example.true.text, *example.candidates}
-    others = {example.goal.text, example.context[-1].text}
-    assert (sum(read), systems[both]) == (ways * len(replies) + len(others), 0)
-
-
 def test_the_next_utterance_score_has_half_the_weight() -> None:
     scores = {"g": [1.0, 2], "f": [4.0, 8]}
     toward, fit = (precomputed_system(name, np.array([row])) for name, row in scores.items())
     both = add_fit(toward, fit)
     assert both.name == "g + 0.5 · f"
     assert both.scores(np.array([0]), np.array([1, 0])).tolist() == [[6, 3]]
-
-
-def test_the_fit_is_the_score_that_the_card_recommends(
-    tiny_encoder: Encoders, examples: list[ShortTermExample], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoder = tiny_encoder(EncoderKind.TRIPLE)
-    monkeypatch.setattr(encoder, "aggregation", Aggregation("last_rows", 1))
-    rows = evaluate_short_term({"x": encoder}, examples[-1:])
-    assert "x · eq. 4 + 0.5 · last 1 row" in {row.system for row in rows}
 
 
 def test_rows_by_setting_and_parity(

@@ -1,6 +1,6 @@
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +20,9 @@ from turnwise.models.evaluation.similarity import (
     evaluate_language_models,
     evaluate_similarity,
     make_comparisons,
-    texts_of_examples,
     word_overlap,
 )
 from turnwise.models.evaluation.split import Context
-from turnwise.models.evaluation.systems import System
-from turnwise.models.evaluation.truncation import warn_of_truncation
 from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.roles import EncoderKind, Relation, Role
 from turnwise.models.scores import row
@@ -42,100 +39,78 @@ def cosine(first: NDArray[np.floating], second: NDArray[np.floating]) -> float:
     return float(first @ second / np.linalg.norm(first) / np.linalg.norm(second))
 
 
-def scored(system: System) -> list[float]:
-    """The score of each example with its candidate."""
-    return np.diagonal(system.scores(np.arange(len(SAID)), np.arange(len(OTHERS)))).tolist()
-
-
-def found(model: Model, said: Sequence[Context] = SAID) -> dict[str, list[float]]:
+def found(model: Model) -> dict[str, list[float]]:
     """The scores of two pairs by system; the first pair has a context."""
-    pairs = [Pair(one, other, 0, "", "") for one, other in zip(said, OTHERS, strict=True)]
-    return {
-        system.name: scored(system) for system in cosine_systems(model, make_comparisons(pairs))
-    }
+    pairs = [Pair(one, other, 0, "", "") for one, other in zip(SAID, OTHERS, strict=True)]
+    places = np.arange(len(SAID))
+    systems = cosine_systems(model, make_comparisons(pairs))
+    return {system.name: np.diagonal(system.scores(places, places)).tolist() for system in systems}
 
 
-def expected(embed: Callable[[tuple[Utterance, ...], str], NDArray[np.floating]]) -> object:
-    cosines = [
-        cosine(embed(said.utterances, said.target.text), embed(said.utterances, other))
-        for said, other in zip(SAID, OTHERS, strict=True)
-    ]
-    return pytest.approx(cosines, abs=1e-5)
+Said = tuple[Utterance, ...]
 
 
-def second(encoder: UtteranceEncoder, text: str) -> Float32:
+def as_candidate(encoder: UtteranceEncoder, _: Said, text: str) -> Float32:
+    return encoder.encode([text], Role.AFTER)[0]
+
+
+def as_utterance(encoder: UtteranceEncoder, _: Said, text: str) -> Float32:
     return encoder.encode([text], Role.SECOND, Relation.OTHER)[0]
 
 
-def contexts(encoder: UtteranceEncoder, role: Role) -> Float32:
-    return encoder.encode([said.text for said in CONTEXT], role, RELATIONS)
+def as_row(encoder: UtteranceEncoder, context: Said, text: str) -> Float32:
+    texts = [said.text for said in context]
+    before = encoder.encode(texts, Role.FIRST, RELATIONS[: len(texts)])
+    return row(before, as_utterance(encoder, context, text))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [EncoderKind.TRIPLE, EncoderKind.CURVED, EncoderKind.CURVED_WITHOUT_SPEAKERS],
-)
-def test_two_texts_compare_as_candidates_or_as_utterances(
-    kind: EncoderKind, tiny_encoder: Encoders
+def with_mean(encoder: UtteranceEncoder, context: Said, text: str) -> Float32:
+    alone = as_utterance(encoder, context, text)
+    if not context:
+        return alone
+    return encoder.encode([said.text for said in context], Role.SECOND, RELATIONS).mean(0) + alone
+
+
+def joined(encoder: UtteranceEncoder, context: Said, text: str) -> Float32:
+    return as_candidate(encoder, (), " ".join([*(said.text for said in context), text]))
+
+
+def as_response(model: PairwiseModel, _: Said, text: str) -> Float32:
+    return model.encode_responses([text])[0]
+
+
+def as_context(model: PairwiseModel, _: Said, text: str) -> Float32:
+    return model.encode_contexts([[text]])[0]
+
+
+def as_end(model: PairwiseModel, context: Said, text: str) -> Float32:
+    return model.encode_contexts([[*(said.text for said in context), text]])[0]
+
+
+Embed = Callable[[Any, Said, str], Float32]
+BOTH: dict[str, Embed] = {"as candidates": as_candidate, "as utterances": as_utterance}
+SYSTEMS: dict[EncoderKind | None, dict[str, Embed]] = {
+    EncoderKind.TRIPLE: BOTH | {"in context": as_row},
+    EncoderKind.CURVED: BOTH | {"in context": with_mean},
+    EncoderKind.CURVED_WITHOUT_SPEAKERS: BOTH | {"in context": with_mean},
+    EncoderKind.SINGLE: {"alone": as_candidate, "joined to the context": joined},
+    None: {"as candidates": as_response, "as utterances": as_context, "in context": as_end},
+}
+
+
+@pytest.mark.parametrize("kind", SYSTEMS, ids=lambda kind: str(kind or "pairwise"))
+def test_each_system_compares_two_texts_in_its_own_way(
+    kind: EncoderKind | None, tiny_encoder: Encoders, pairwise: PairwiseModel
 ) -> None:
-    encoder = tiny_encoder(kind)
-    scores = found(encoder)
-    assert scores["as candidates"] == expected(lambda _, t: encoder.encode([t], Role.AFTER)[0])
-    assert scores["as utterances"] == expected(lambda _, text: second(encoder, text))
-
-
-def test_a_triple_encoder_compares_the_rows_after_the_context(tiny_encoder: Encoders) -> None:
-    encoder = tiny_encoder(EncoderKind.TRIPLE)
-    before = contexts(encoder, Role.FIRST)
-
-    def new_row(context: tuple[Utterance, ...], text: str) -> Float32:
-        return row(before if context else before[:0], second(encoder, text))
-
-    assert found(encoder)["in context"] == expected(new_row)
-
-
-def test_ccl_compares_sums_with_the_mean_of_the_context(tiny_encoder: Encoders) -> None:
-    encoder = tiny_encoder(EncoderKind.CURVED)
-    before = contexts(encoder, Role.SECOND).mean(axis=0)
-
-    def mixed(context: tuple[Utterance, ...], text: str) -> Float32:
-        return before + second(encoder, text) if context else second(encoder, text)
-
-    assert found(encoder)["in context"] == expected(mixed)
-
-
-def test_a_plain_encoder_reads_context_and_text_as_one(tiny_encoder: Encoders) -> None:
-    encoder = tiny_encoder(EncoderKind.SINGLE)
-
-    def joined(context: tuple[Utterance, ...], text: str) -> Float32:
-        texts = [*(utterance.text for utterance in context), text]
-        return encoder.encode([" ".join(texts)], Role.AFTER)[0]
-
-    scores = found(encoder)
-    assert scores["alone"] == expected(lambda _, text: encoder.encode([text], Role.AFTER)[0])
-    assert scores["joined to the context"] == expected(joined)
-
-
-def test_a_pairwise_model_compares_responses_and_contexts(pairwise: PairwiseModel) -> None:
-    def ending(context: tuple[Utterance, ...], text: str) -> Float32:
-        return pairwise.encode_contexts([[*(said.text for said in context), text]])[0]
-
-    scores = found(pairwise)
-    assert scores["as candidates"] == expected(lambda _, t: pairwise.encode_responses([t])[0])
-    assert scores["as utterances"] == expected(lambda _, t: pairwise.encode_contexts([[t]])[0])
-    assert scores["in context"] == expected(ending)
-
-
-@pytest.mark.parametrize("kind", list(EncoderKind))
-def test_systems_that_read_the_context_are_left_out_without_one(
-    kind: EncoderKind, tiny_encoder: Encoders
-) -> None:
-    given = found(tiny_encoder(kind))
-    alone = found(tiny_encoder(kind), [Context((), said.target) for said in SAID])
-    (reads_context,) = given.keys() - alone.keys()
-    assert "context" in reads_context
-    for name, scores in alone.items():
-        assert given[name] == pytest.approx(scores, abs=1e-5)
+    model = tiny_encoder(kind) if kind else pairwise
+    scores = found(model)
+    assert scores.keys() == SYSTEMS[kind].keys()
+    for name, embed in SYSTEMS[kind].items():
+        wanted = [
+            cosine(*(embed(model, said.utterances, text) for text in (said.target.text, other)))
+            for said, other in zip(SAID, OTHERS, strict=True)
+        ]
+        assert scores[name] == pytest.approx(wanted, abs=1e-5), name
 
 
 def test_word_overlap_is_the_share_of_common_words() -> None:
@@ -151,15 +126,15 @@ def test_word_overlap_is_the_share_of_common_words() -> None:
     assert scores == pytest.approx([1 / 3, 1, 0, 0])
 
 
-def make_pairs(count: int = 24, *, contexts: bool = True) -> list[Pair]:
+def make_pairs() -> list[Pair]:
     generator = np.random.default_rng(3)
 
     def text() -> str:
         return " ".join(generator.choice(WORDS, 3))
 
     made = []
-    for number in range(count):
-        said = tuple(Utterance("AB"[n % 2], text()) for n in range(number % 3 * contexts))
+    for number in range(24):
+        said = tuple(Utterance("AB"[n % 2], text()) for n in range(number % 3))
         score = float(generator.integers(6))
         domain = ("home", "shop/")[number % 2]
         made.append(
@@ -189,36 +164,10 @@ def test_correlations_are_those_of_the_systems(tiny_encoder: Encoders) -> None:
             assert measured[f"spearman{name}"] == pytest.approx(theirs, abs=1e-4)
 
 
-def test_a_domain_of_two_pairs_has_no_correlation() -> None:
-    (overlap,) = evaluate_similarity({}, make_pairs(5))
-    assert "pearson/domain=home" in overlap.metrics
-    assert "pearson/domain=shop/" not in overlap.metrics
-    (overlap,) = evaluate_similarity({}, make_pairs(9))
-    assert "pearson/domain=shop/" in overlap.metrics
-
-
-def test_warnings_of_cut_texts_name_their_place(
-    tiny_encoder: Encoders, caplog: pytest.LogCaptureFixture
-) -> None:
-    said = Context((Utterance("A", "y " * 200),), Utterance("B", "short"))
-    examples = [
-        Pair(said, "x " * 200, 1, "", "file, line 1"),
-        Question(said, ("z " * 200,), 0, "", "file, line 2"),
-    ]
-    with caplog.at_level(logging.WARNING, "turnwise.evaluation"):
-        for example in examples:
-            texts = texts_of_examples([example])
-            warn_of_truncation({"s": tiny_encoder(EncoderKind.SINGLE)}, texts)
-    assert [record.getMessage() for record in caplog.records] == [
-        f'file, line {n}, field "context": longer than s reads, and cut, as are 2 of 3 in all'
-        for n in (1, 2)
-    ]
-
-
-def make_questions(count: int = 12) -> list[Question]:
+def make_questions() -> list[Question]:
     generator = np.random.default_rng(5)
     made = []
-    for number in range(count):
+    for number in range(12):
         said = tuple(Utterance("AB"[n % 2], WORDS[(number + n) % 10]) for n in range(number % 3))
         choices = tuple(map(str, generator.permutation(WORDS)[:5]))
         last = Context(said, Utterance("C", WORDS[number % 10]))

@@ -4,7 +4,7 @@ import pytest
 
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.evaluation.split import Context, make_split, split_of
+from turnwise.models.evaluation.split import Context, make_split, next_speaker, split_of
 
 
 def test_every_dialogue_longer_than_a_length_gives_a_context(dialogues: list[Dialogue]) -> None:
@@ -14,12 +14,6 @@ def test_every_dialogue_longer_than_a_length_gives_a_context(dialogues: list[Dia
     targets = [context.target.text for context in split.contexts]
     assert [split.pool[place] for place in split.true] == targets
     assert set(split.pool) == set(targets)
-
-
-def test_the_full_pool_holds_every_text_once(dialogues: list[Dialogue]) -> None:
-    split = make_split([*dialogues, dialogues[0]], [3])
-    texts = {said.text for dialogue in dialogues for said in dialogue.utterances}
-    assert sorted(split.pool) == sorted(texts)
 
 
 def test_dialogues_that_are_all_too_short_are_rejected() -> None:
@@ -42,3 +36,10 @@ def test_contexts_know_their_dialogue_or_are_of_one_if_they_begin_alike(
     assert split_of(unknown).dialogues.tolist() == [0, 0, 1]
     greeted = [replace(each, utterances=(one, *each.utterances[1:])) for each in dialogues]
     assert make_split(greeted, [1, 10]).dialogues.tolist() == [*range(8), 0, 2, 6]
+
+
+@pytest.mark.parametrize(
+    ("speakers", "following"), [("A", "B"), ("B", "A"), ("AB", "A"), ("CAB", "A"), ("CAAB", "A")]
+)
+def test_the_speaker_before_the_last_one_speaks_next(speakers: str, following: str) -> None:
+    assert next_speaker([Utterance(speaker, "hi") for speaker in speakers]) == following

@@ -1,6 +1,6 @@
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from turnwise.models.evaluation.split import Context, EncodedSplit, Split, encod
 from turnwise.models.evaluation.systems import (
     System,
     encode_from_left,
-    lexical_systems,
     linear_systems,
     other_systems,
     pairwise_system,
@@ -175,30 +174,6 @@ def test_the_work_of_a_turn_computes_the_query_or_the_new_row(
         np.testing.assert_allclose(encoded.vectors @ system.work(1), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", list(EncoderKind))
-def test_a_turn_encodes_as_often_as_in_the_service(
-    kind: EncoderKind,
-    tiny_encoder: Encoders,
-    dialogues: list[Dialogue],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    encoded = encode_split(tiny_encoder(kind), make_split(dialogues[2:4], [3]))
-    passes: list[int] = []
-    monkeypatch.setattr(encoded.encoder, "forward", noted(passes, encoded.encoder.forward))
-    recommended_system(encoded, Aggregation()).work(0)
-    assert passes == [1] * (1 + kind.encodes_first)
-
-
-def noted(passes: list[int], forward: Callable[[list], np.ndarray]) -> Callable:
-    """Note the number of texts of each pass of an encoder."""
-
-    def encode(tokens: list) -> np.ndarray:
-        passes.append(len(tokens))
-        return forward(tokens)
-
-    return encode
-
-
 def test_a_long_text_keeps_its_end(tiny_encoder: Encoders) -> None:
     encoder = tiny_encoder(EncoderKind.SINGLE)
     end = "x " * 40 + "y " * 100
@@ -206,21 +181,6 @@ def test_a_long_text_keeps_its_end(tiny_encoder: Encoders) -> None:
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
     start = encoder.encode(["a b c d " * 40 + "y", "a b c d " * 40 + "z"], Role.AFTER)
     np.testing.assert_allclose(start[0], start[1], atol=1e-5)
-
-
-def test_random_scores_are_the_same_in_every_run(dialogues: list[Dialogue]) -> None:
-    split = make_split(dialogues, [3])
-    places = np.arange(3)
-    first, again = (lexical_systems(split)[0].scores(places, places) for _ in range(2))
-    np.testing.assert_array_equal(first, again)
-    assert len(np.unique(first)) == 9
-
-
-def test_bm25_prefers_the_words_of_the_context(dialogues: list[Dialogue]) -> None:
-    split = make_split(dialogues, [3])
-    said = split.contexts[0].utterances[1].text
-    scores = lexical_systems(split)[1].scores(np.array([0]), np.arange(len(split.pool)))
-    assert scores[0, split.pool.index(said)] > np.median(scores)
 
 
 @pytest.fixture

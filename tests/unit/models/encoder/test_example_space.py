@@ -41,10 +41,6 @@ def test_a_space_is_read_as_it_was_written(tmp_path: Path) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-3)
 
 
-def test_a_folder_without_the_file_has_no_space(tmp_path: Path) -> None:
-    assert load_example_space(tmp_path) is None
-
-
 @pytest.mark.parametrize("d", [5, None])
 def test_a_file_of_something_else_is_named(tmp_path: Path, d: int | None) -> None:
     file = tmp_path / EXAMPLES_FILE

@@ -122,35 +122,8 @@ class Program:
         file.write_bytes(b"ours")
 
 
-class FailingProgram(Program):
-    def save(self, file: Path, **_: object) -> None:
-        super().save(file)
-        raise OSError("disk full")
-
-
 def convert_to(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
     monkeypatch.setattr(export_module, "convert", lambda *_: program)
-
-
-def test_a_folder_that_cannot_be_written_is_noticed_before_the_conversion(
-    tiny_encoder: Encoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise AssertionError("converted")
-
-    monkeypatch.setattr(export_module, "convert", fail)
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"exists|directory"):
-        export(UnitVectors(tiny_encoder(EncoderKind.TRIPLE).model), tmp_path / "file" / "model")
-
-
-def test_an_export_that_fails_leaves_nothing(
-    tiny_encoder: Encoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    convert_to(monkeypatch, FailingProgram())
-    with pytest.raises(OSError, match="disk full"):
-        export(UnitVectors(tiny_encoder(EncoderKind.TRIPLE).model), tmp_path / "cache" / "model")
-    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_what_another_process_exported_meanwhile_stays(
@@ -162,19 +135,6 @@ def test_what_another_process_exported_meanwhile_stays(
     (folder / FILE).write_bytes(b"theirs")
     export(UnitVectors(tiny_encoder(EncoderKind.TRIPLE).model), folder)
     assert (folder / FILE).read_bytes() == b"theirs"
-    assert list(tmp_path.iterdir()) == [folder]
-
-
-def test_a_folder_of_something_else_is_not_taken_for_an_export(
-    tiny_encoder: Encoders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    convert_to(monkeypatch, Program())
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "notes").write_text("mine")
-    with pytest.raises(OSError, match="not empty"):
-        export(UnitVectors(tiny_encoder(EncoderKind.TRIPLE).model), folder)
-    assert [file.read_text() for file in folder.iterdir()] == ["mine"]
     assert list(tmp_path.iterdir()) == [folder]
 
 

@@ -6,15 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.models.conftest import Encoders
-from turnwise.models.encoder.long_texts import SHARE_OF_END, cut_middle, keeps_ends
+from turnwise.models.encoder.long_texts import SHARE_OF_END, cut_middle
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 LONG = " ".join(f"word {number}" for number in range(400))
 SAID = RoleText(LONG, Role.SECOND, Relation.OTHER)
 
 
-@given(st.lists(st.text("ab", min_size=1), min_size=1, max_size=300), st.integers(16, 256))
-def test_both_ends_are_kept_up_to_the_limit(words: list[str], limit: int) -> None:
+@given(st.integers(1, 300), st.integers(16, 256))
+def test_both_ends_are_kept_up_to_the_limit(count: int, limit: int) -> None:
+    words = [f"w{number}" for number in range(count)]
     text = " ".join(words)
     spans = [match.span() for match in re.finditer(r"\w+", text)]
     kept = cut_middle(text, spans, limit).split()
@@ -26,12 +27,6 @@ def test_both_ends_are_kept_up_to_the_limit(words: list[str], limit: int) -> Non
         assert limit - 8 <= len(kept) <= limit
         assert kept == [*words[:beginning], *words[-end:]]
         assert beginning >= 4  # the prefix and the special piece before it
-
-
-def test_utterances_keep_both_ends_and_candidates_do_not() -> None:
-    assert keeps_ends(SAID)
-    assert not keeps_ends(RoleText("a", Role.AFTER))
-    assert not keeps_ends("[B2] [O] [BEFORE] a")
 
 
 @pytest.mark.parametrize("kind", [EncoderKind.TRIPLE, EncoderKind.SINGLE])
@@ -64,7 +59,7 @@ def test_two_threads_may_read_texts_with_one_tokenizer(tiny_encoder: Encoders) -
     encoder = tiny_encoder(EncoderKind.TRIPLE)
     whole = encoder.tokenize([SAID])
     with ThreadPoolExecutor(1) as other:
-        checked = other.submit(lambda: [encoder.is_too_long(SAID) for _ in range(300)])
-        read = [encoder.tokenize([SAID]) for _ in range(300)]
+        checked = other.submit(lambda: [encoder.is_too_long(SAID) for _ in range(50)])
+        read = [encoder.tokenize([SAID]) for _ in range(50)]
     assert all(checked.result())
     assert all(each == whole for each in read)

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests.unit.models.conftest import Folder
 from turnwise.models.card import CARD
-from turnwise.models.encoder.onnx import FILE, OnnxEncoder, has_graph
+from turnwise.models.encoder.onnx import FILE, OnnxEncoder
 from turnwise.models.encoder.stated import TOKENIZER
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
@@ -40,9 +40,8 @@ def test_a_failure_is_raised_and_not_printed(
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("kind", [EncoderKind.TRIPLE, EncoderKind.HEADS])
-def test_vectors_are_those_of_torch(with_graph: Folder, kind: EncoderKind) -> None:
-    folder = with_graph(kind)
+def test_vectors_are_those_of_torch(with_graph: Folder) -> None:
+    folder = with_graph(EncoderKind.TRIPLE)
     whole = UtteranceEncoder(folder, device="cpu")
     served = OnnxEncoder(folder)
     tokens = served.tokenize(ITEMS)
@@ -54,11 +53,6 @@ def test_vectors_are_those_of_torch(with_graph: Folder, kind: EncoderKind) -> No
     assert got == pytest.approx(whole.encode_in_roles(ITEMS), abs=1e-5)
     for name in ("name", "kind", "dimension", "fingerprint", "aggregation", "calibration"):
         assert getattr(served, name) == getattr(whole, name)
-
-
-def test_a_folder_without_a_graph_has_none(tiny_encoder_folder: Folder) -> None:
-    assert not has_graph(tiny_encoder_folder(EncoderKind.TRIPLE))
-    assert not has_graph("hub/name")
 
 
 @pytest.mark.parametrize("file", [FILE, TOKENIZER, WEIGHTS, CARD])

@@ -50,18 +50,6 @@ def test_a_vector_does_not_depend_on_its_batch(tiny_encoder: Encoders, texts: li
     assert together == pytest.approx(alone, abs=1e-5)
 
 
-def test_a_relation_a_text(tiny_encoder: Encoders) -> None:
-    encoder = tiny_encoder(EncoderKind.TRIPLE)
-    mixed = encoder.encode(["a", "a"], Role.FIRST, [Relation.SAME, Relation.OTHER])
-    assert mixed[0] == pytest.approx(encoder.encode(["a"], Role.FIRST, Relation.SAME)[0], abs=1e-6)
-    assert not np.allclose(mixed[0], mixed[1], atol=1e-3)
-
-
-def test_no_texts_give_no_vectors(tiny_encoder: Encoders) -> None:
-    encoder = tiny_encoder(EncoderKind.TRIPLE)
-    assert encoder.encode([], Role.AFTER).shape == (0, encoder.dimension)
-
-
 def test_one_text_is_not_taken_for_a_list_of_letters(tiny_encoder: Encoders) -> None:
     with pytest.raises(TypeError, match="not one text"):
         tiny_encoder(EncoderKind.TRIPLE).encode("good evening", Role.AFTER)
@@ -173,12 +161,6 @@ def test_a_folder_of_other_or_broken_files_is_named(
         (folder / file).write_text(content)
         with pytest.raises(ModelError, match=f"^model '{folder}' cannot be loaded"):
             UtteranceEncoder(folder, device="cpu")
-
-
-def test_the_folder_of_a_run_is_not_that_of_its_model(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    with pytest.raises(ModelError, match=f"a run's model is in '{tmp_path}/model'"):
-        UtteranceEncoder(tmp_path, device="cpu")
 
 
 @given(st.lists(st.integers(1, 90), max_size=60), st.integers(1, 200))

@@ -56,18 +56,6 @@ def test_of_two_classes_the_second_counts_against_the_first(
     assert scores.tolist() == pytest.approx([yes - no], abs=1e-5)
 
 
-def test_weights_of_half_precision_are_computed_with_in_float32(
-    tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
-) -> None:
-    folder = classifier(tmp_path, pair_tokenizer, 1)
-    stored = BertForSequenceClassification.from_pretrained(folder).to(torch.bfloat16)
-    stored.save_pretrained(folder)
-    half = CrossEncoder(folder, device="cpu").scores(CONTEXT, CANDIDATES)
-    stored.float().save_pretrained(folder)
-    whole = CrossEncoder(folder, device="cpu").scores(CONTEXT, CANDIDATES)
-    assert half.tolist() == pytest.approx(whole.tolist(), abs=1e-5)  # bfloat16 is off by 1e-3
-
-
 def test_a_classifier_of_more_classes_is_rejected(
     tmp_path: Path, pair_tokenizer: PreTrainedTokenizerFast
 ) -> None:
@@ -106,11 +94,6 @@ def test_an_input_that_is_too_long_loses_its_start(
     pairs = [scorer.pair(context, "river") for context in (CONTEXT, end)]
     assert scorer.too_long(pairs) == [1]
     assert scorer.too_long([]) == []
-
-
-def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"model '.*nowhere': there is no folder"):
-        CrossEncoder(tmp_path / "nowhere")
 
 
 PAIRS = [
@@ -159,14 +142,6 @@ def test_a_pair_that_is_too_long_keeps_the_end_of_the_context_and_the_start_of_t
     assert both == f"[CLS]{'x' * 53}{'z' * 9}[SEP]{'a' * 9}{'x' * 54}[SEP]"
 
 
-def test_a_language_model_that_reads_messages_is_rejected(
-    cross_encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Reference, "modalities", ["text", "message"])
-    with pytest.raises(ModelError, match="must be a classifier of texts"):
-        CrossEncoder(cross_encoder_folder, device="cpu")
-
-
 def test_a_vocabulary_with_speakers_gets_them_before_every_utterance(
     tmp_path: Path, tiny_encoder_folder: Folder
 ) -> None:
@@ -175,9 +150,3 @@ def test_a_vocabulary_with_speakers_gets_them_before_every_utterance(
     context = model.read_context(SAID, "bot")
     assert context == ["[O] Hi [ E ]", "[E] Hello", "[O] Where?"]
     assert model.pair(context, "[O] Here") == ("[O] Hi [ E ] [E] Hello [O] Where?", "[ O ] Here")
-
-
-def test_other_vocabularies_get_the_utterances_alone(cross_encoder_folder: Path) -> None:
-    model = CrossEncoder(cross_encoder_folder, device="cpu")
-    context = model.read_context(SAID, "bot")
-    assert model.pair(context, "[O] Here") == ("Hi [E] Hello Where?", "[O] Here")

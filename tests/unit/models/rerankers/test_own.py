@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 from tests.support.rerankers import CASCADE, save_classifier_over
 from tests.unit.models.conftest import Folder
 from turnwise.models.arrays import Float32
-from turnwise.models.card import OWN_RERANKER, has_own_reranker
+from turnwise.models.card import OWN_RERANKER
 from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder import eight_bits
 from turnwise.models.errors import ModelError
@@ -89,15 +89,6 @@ def test_products_of_8_bits_change_the_logits_little(model: Path, in_float32: Ow
     assert scores(in_8_bits) == pytest.approx(wanted, abs=0.25 * float(np.ptp(wanted)))
 
 
-def test_most_weights_take_a_byte_and_the_word_vectors_none(model: Path) -> None:
-    stored = load_file(model / OWN_RERANKER / WEIGHTS)
-    matrices = [name for name in stored if f"{name}.scale" in stored]
-    assert len(matrices) == 2 * 6 + 1  # of two layers, and the pooler
-    assert {stored[name].dtype.name for name in matrices} == {"int8"}
-    assert not any("word_embeddings" in name for name in stored)
-    assert (model / OWN_RERANKER / "model.onnx").stat().st_size < 80_000
-
-
 def test_a_classifier_that_was_trained_for_8_bits_keeps_its_scales(
     tiny_encoder_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,12 +110,6 @@ def test_a_classifier_that_was_trained_for_8_bits_keeps_its_scales(
 
 def test_the_cascade_is_in_its_configuration(model: Path) -> None:
     assert read_cascade(model / OWN_RERANKER) == CASCADE
-
-
-def test_only_a_folder_has_one(model: Path, tiny_encoder_folder: Folder) -> None:
-    assert has_own_reranker(model)
-    assert not has_own_reranker(tiny_encoder_folder(EncoderKind.HEADS))
-    assert not has_own_reranker("hub/name")
 
 
 def test_other_word_vectors_are_rejected(

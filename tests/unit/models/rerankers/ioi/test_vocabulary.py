@@ -25,7 +25,7 @@ def test_unknown_words_and_texts_without_words_have_a_place() -> None:
 
 
 def test_a_text_is_cut_at_the_limit() -> None:
-    assert len(Vocabulary(()).ids("a b c d", 3)) == 3
+    assert Vocabulary(("a", "d")).ids("a b c d", 3) == [FIRST, UNKNOWN, UNKNOWN]
 
 
 def test_frequent_words_come_first_and_rare_ones_not_at_all() -> None:
@@ -34,11 +34,8 @@ def test_frequent_words_come_first_and_rare_ones_not_at_all() -> None:
     assert "zebra" not in vocabulary.words
     assert vectors.shape == (len(vocabulary), 8)
     assert not vectors[:FIRST].any()
-
-
-def test_a_corpus_without_frequent_words_is_refused() -> None:
     with pytest.raises(TrainingError, match="min_count: no word of the corpora occurs 2 times"):
-        word_vectors(["one", "two"], 4, min_count=2, epochs=1, seed=0)
+        word_vectors(["one", "two"], 8, min_count=2, epochs=1, seed=0)
 
 
 def test_a_vocabulary_comes_back_from_its_file(tmp_path: Path) -> None:

@@ -125,7 +125,4 @@ def test_rescaling_moves_the_logit(p: float, slope: float, offset: float) -> Non
     moved = slope * np.log(p / (1 - p)) + offset
     assert rescale(p, slope, offset) == pytest.approx(1 / (1 + np.exp(-moved)), rel=1e-6)
     assert rescale(p, 1.0, 0.0) == pytest.approx(p)
-
-
-def test_certain_confidences_have_finite_logits() -> None:
     assert np.isfinite(logits(np.array([0.0, 1.0]))).all()

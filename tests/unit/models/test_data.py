@@ -65,13 +65,6 @@ def test_every_format_and_every_compression_is_read(
     )
 
 
-def test_reading_is_lazy(tmp_path: Path) -> None:
-    dialogues = read_dialogues(written(tmp_path, "zoo.jsonl", FORMATS[".jsonl"] + "broken"))
-    assert next(dialogues).id == "zoo-1"
-    with pytest.raises(DataError):
-        next(dialogues)
-
-
 def test_white_space_runs_become_a_space_and_empty_texts_go_before_runs_are_merged(
     tmp_path: Path,
 ) -> None:
@@ -143,22 +136,6 @@ def test_a_table_may_have_other_columns(
 ) -> None:
     (dialogue,) = read_dialogues(written(tmp_path, name, content), columns)
     assert dialogue == Dialogue("7", (Utterance("A", "Hi."), Utterance("B", "Bye.")))
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("chat.txt", "10:15 Ann: Hello\n"),
-        ("chat.log", "10:15 Ann: Hello\n"),
-        ("chat.jsonl", '{"from": "Ann", "text": "Hello"}'),
-        ("chat.csv", "time,name,message\n10:15,Ann,Hello\n"),
-    ],
-)
-def test_an_error_about_a_chat_log_shows_a_dialogue_file(
-    tmp_path: Path, name: str, content: str
-) -> None:
-    error = failure(written(tmp_path, name, content))
-    assert '"utterances": [{"speaker": "user", "text": "Hello."}' in error.what
 
 
 def test_a_right_response_of_ioi_ends_a_dialogue(tmp_path: Path) -> None:
@@ -320,13 +297,6 @@ def test_csv_may_hold_quoted_line_breaks_other_columns_and_a_byte_order_mark(
         Dialogue("1", (Utterance("A", 'Hi, "you".'),)),
         Dialogue("2", (Utterance("B", "Bye."),)),
     ]
-
-
-def test_white_space_around_the_id_of_a_row_does_not_count(tmp_path: Path) -> None:
-    rows = "id,speaker,text\n1,A,Hi.\n 1,B,Hello.\n1 ,A,Bye.\n"
-    (dialogue,) = read_dialogues(written(tmp_path, "t.csv", rows))
-    assert dialogue.id == "1"
-    assert len(dialogue.utterances) == 3
 
 
 def test_what_people_passed_over_stays_with_what_they_preferred(tmp_path: Path) -> None:

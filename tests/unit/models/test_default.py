@@ -11,8 +11,8 @@ from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder import onnx as onnx_module
 from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
 from turnwise.models.encoder.torch import UtteranceEncoder, tokenize
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, candidate_inputs
-from turnwise.models.scores import reachability, rows, running_query
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
+from turnwise.models.scores import rows, running_query
 from turnwise.models.training.config import EncoderConfig, read_stages, rename_fields
 
 REPLIES = Path(__file__).parents[3] / "examples" / "replies.jsonl"
@@ -41,7 +41,10 @@ def test_its_graph_computes_what_the_model_does(
     items.append(RoleText("so " * 300, Role.SECOND, Relation.OTHER))
     tokens = encoder.tokenize(items)
     assert served.tokenize(items) == tokens
-    assert served.forward(tokens) == pytest.approx(encoder.forward(tokens), abs=1e-5)
+    read = served.forward(tokens)
+    assert read == pytest.approx(encoder.forward(tokens), abs=1e-5)
+    in_roles = served.in_roles(read, items)
+    assert in_roles == pytest.approx(encoder.encode_in_roles(items), abs=1e-5)
     assert served.fingerprint == encoder.fingerprint
 
 
@@ -58,9 +61,9 @@ def test_the_products_of_its_graph_in_8_bits_are_of_integers() -> None:
 def test_it_ranks_in_8_bits_as_in_float32(encoder: UtteranceEncoder) -> None:
     served = OnnxEncoder(DEFAULT_MODEL)
     assert served.runtime == "onnxruntime 8 bits on cpu"
-    lines = REPLIES.read_text(encoding="utf-8").splitlines()[::3]
+    lines = REPLIES.read_text(encoding="utf-8").splitlines()[::6]
     texts = [json.loads(line)["text"] for line in lines]
-    said = [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts[:30]]
+    said = [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts[:20]]
     best: list[list[set[int]]] = []
     for each in (encoder, served):
         candidates, queries = (
@@ -126,38 +129,7 @@ def test_it_picks_replies_that_fit(encoder: UtteranceEncoder, said: list[str], w
     assert best(encoder, said, replies) == wanted
 
 
-# What A said, two answers of B, and a goal that A would say after the first of them.
-# fmt: off
-GOALS = [
-    ("What should we do tonight?", "There is a new Italian place downtown.",
-     "I have to do my homework first.", "Let us book a table for two."),
-    ("My laptop does not start any more.", "Have you tried another charger?",
-     "I like the colour of it.", "The battery was empty, it works now."),
-    ("I would like to travel in June.", "Would you rather fly or take the train?",
-     "My brother was born in June.", "Then please book me a flight to Lisbon."),
-    ("How was your weekend?", "We went hiking in the mountains.",
-     "I cleaned the whole flat.", "Was the view from the top worth it?"),
-    ("I need a present for my mother.", "Does she like to read?",
-     "It is raining again.", "Which novel would you recommend?"),
-    ("Good morning, what can I get you?", "Do you have anything without milk?",
-     "It is cold outside.", "We have oat and soy drinks."),
-    ("I have a headache since yesterday.", "You should see a doctor.",
-     "I watched the match yesterday.", "Can I get an appointment this afternoon?"),
-    ("Did you see the game last night?", "Yes, the goalkeeper was amazing.",
-     "No, I went to bed early.", "He saved two penalties."),
-]
 # fmt: on
-
-
-def test_it_mostly_tells_which_reply_leads_to_a_goal(encoder: UtteranceEncoder) -> None:
-    assert (encoder.kind, encoder.dimension) == (EncoderKind.HEADS, 384)
-    right = 0
-    for said, leads, strays, goal in GOALS:
-        context = encoder.encode([said], Role.FIRST, Relation.SAME)
-        candidates = encoder.encode([leads, strays], Role.SECOND, Relation.OTHER)
-        reached = reachability(context, candidates, encoder.encode([goal], Role.AFTER))
-        right += int(reached[:, 0].argmax() == 0)
-    assert right >= 6, "chance is 4 of 8; the figures of the card say how weak this is"
 
 
 def test_its_card_states_what_it_computes(encoder: UtteranceEncoder) -> None:

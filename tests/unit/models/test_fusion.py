@@ -63,13 +63,6 @@ def test_an_example_has_matched_if_it_says_more_than_the_reply(
     assert matched.tolist() == [more > 0, False]
 
 
-@given(numbers, maybe_cosines, spreads, lengths)
-def test_an_example_never_lowers_its_own_candidate(
-    reply: float, cosine: float, of_replies: Spread, utterances: int
-) -> None:
-    assert fuse([reply], [cosine], of_replies, utterances)[0] >= reply
-
-
 @given(st.lists(st.tuples(numbers, maybe_cosines), min_size=1), spreads)
 def test_a_candidate_without_examples_keeps_its_score_to_the_bit(
     candidates: list[tuple[float, float]], of_replies: Spread
@@ -92,11 +85,6 @@ def test_a_better_reply_never_gives_a_lower_score(
     worse, better = sorted([one, other])
     scores = fuse([worse, better], [cosine, cosine], utterances=utterances)
     assert scores[1] >= scores[0] - 1e-9
-
-
-def test_an_example_says_less_late_in_a_conversation() -> None:
-    early, late = (fuse([0.3], [0.9], utterances=count)[0] for count in (1, 9))
-    assert late < early
 
 
 def test_no_example_counts_nothing_where_no_cosine_counts() -> None:

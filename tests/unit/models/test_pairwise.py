@@ -9,10 +9,9 @@ from tests.support.rerankers import save_tiny_pairwise
 from tests.unit.models.conftest import Folder
 from turnwise.models.card import reranker_kind
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.pairwise import PairwiseModel, Projectors, dialogue_heat_map
-from turnwise.models.roles import EncoderKind, Role
+from turnwise.models.roles import EncoderKind
 
 TEXTS = ["one", "two words", "and three", "four"]
 
@@ -49,10 +48,6 @@ def test_vectors_are_their_formula(model: PairwiseModel, pairwise_folder: Path, 
     assert np.allclose(model.project_responses(embeddings)[0], response, atol=1e-5)
 
 
-def test_no_texts_give_no_vectors(model: PairwiseModel) -> None:
-    assert model.encode_contexts([]).shape == model.encode_responses([]).shape == (0, 16)
-
-
 def test_cached_embeddings_give_the_context_of_the_texts(model: PairwiseModel) -> None:
     cached = np.concatenate([model.embed([text]) for text in TEXTS])
     for end in range(1, len(TEXTS) + 1):
@@ -65,16 +60,6 @@ def test_an_empty_context_is_refused(model: PairwiseModel) -> None:
         model.project_context(np.empty((0, 32), np.float32))
     with pytest.raises(ValueError, match="at least one utterance"):
         model.encode_contexts([["one"], []])
-
-
-def test_the_role_of_candidates_embeds_through_any_encoder(
-    model: PairwiseModel, pairwise_folder: Path
-) -> None:
-    encoder = UtteranceEncoder(pairwise_folder / "encoder", device="cpu")
-    shared = PairwiseModel.load(pairwise_folder, encoder=encoder)
-    assert shared.encoder is encoder
-    assert np.allclose(encoder.encode(TEXTS, Role.AFTER), model.embed(TEXTS), atol=1e-6)
-    assert shared.fingerprint == model.fingerprint
 
 
 def test_fingerprints_tell_models_apart(model: PairwiseModel) -> None:
@@ -127,17 +112,3 @@ def test_projectors_of_another_encoder_are_refused(model: PairwiseModel) -> None
     others = Projectors(embedding=16, projection=16, context_length=3)
     with pytest.raises(ModelError, match="take embeddings of 16, not of 32"):
         PairwiseModel(model.encoder, others)
-
-
-def test_missing_weights_are_named(pairwise_folder: Path) -> None:
-    (pairwise_folder / "reranker.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"reranker\.safetensors"):
-        PairwiseModel.load(pairwise_folder, "cpu")
-
-
-def test_the_precision_is_that_of_its_encoder(model: PairwiseModel, pairwise_folder: Path) -> None:
-    half = PairwiseModel.load(pairwise_folder, precision="bfloat16")
-    assert isinstance(half, PairwiseModel)
-    full, rounded = (m.encode_responses(["Good morning"]) for m in (model, half))
-    assert np.abs(full - rounded).max() > 0
-    np.testing.assert_allclose(full, rounded, atol=0.05)

@@ -6,7 +6,7 @@ import pytest
 
 from turnwise.models.data import read_records
 from turnwise.models.errors import DataError
-from turnwise.models.text_files import open_text, read_jsonl, write_jsonl
+from turnwise.models.text_files import read_jsonl, write_jsonl
 
 
 def written(path: Path, content: str) -> Path:
@@ -63,9 +63,3 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
     assert os.read(reader, 99).decode() == '{"a": "é"}\n'
     os.close(reader)
     assert (tmp_path / "pipe").is_fifo()
-
-
-def test_open_text_does_not_blame_its_file_for_errors_of_the_caller(tmp_path: Path) -> None:
-    path = written(tmp_path / "t.txt", "text")
-    with pytest.raises(FileNotFoundError), open_text(path):
-        (tmp_path / "other").read_bytes()

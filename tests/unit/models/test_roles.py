@@ -10,7 +10,6 @@ from turnwise.models.roles import (
     encoder_kind,
     prefix,
     prefixed,
-    relation_to,
 )
 
 
@@ -21,21 +20,15 @@ from turnwise.models.roles import (
         (EncoderKind.TRIPLE, Role.FIRST, Relation.SAME, "[B1] [E] [BEFORE] "),
         (EncoderKind.TRIPLE, Role.SECOND, Relation.OTHER, "[B2] [O] [BEFORE] "),
         (EncoderKind.TRIPLE, Role.SUPPOSED, Relation.SAME, "[B2] [E] [BEFORE] "),
-        (EncoderKind.HEADS, Role.AFTER, None, "[AFTER] "),
         (EncoderKind.HEADS, Role.SUPPOSED, Relation.SAME, "[AFTER] "),
         (EncoderKind.HEADS, Role.FIRST, Relation.SAME, "[B2] [O] [BEFORE] "),
         (EncoderKind.HEADS, Role.SECOND, Relation.SAME, "[B2] [O] [BEFORE] "),
         (EncoderKind.TRIPLE_WITHOUT_SPEAKERS, Role.FIRST, Relation.SAME, "[B1] [BEFORE] "),
         (EncoderKind.TRIPLE_WITHOUT_SPEAKERS, Role.SECOND, None, "[B2] [BEFORE] "),
-        (EncoderKind.TRIPLE_WITHOUT_SPEAKERS, Role.AFTER, None, "[AFTER] "),
-        (EncoderKind.CURVED, Role.AFTER, None, "[AFTER] "),
         (EncoderKind.CURVED, Role.FIRST, Relation.OTHER, "[O] [BEFORE] "),
         (EncoderKind.CURVED, Role.SECOND, Relation.SAME, "[E] [BEFORE] "),
         (EncoderKind.CURVED_WITHOUT_SPEAKERS, Role.SECOND, Relation.SAME, "[BEFORE] "),
-        (EncoderKind.CURVED_WITHOUT_SPEAKERS, Role.SECOND, None, "[BEFORE] "),
-        (EncoderKind.CURVED_WITHOUT_SPEAKERS, Role.AFTER, None, "[AFTER] "),
         (EncoderKind.SINGLE, Role.SECOND, Relation.SAME, ""),
-        (EncoderKind.SINGLE, Role.AFTER, None, ""),
     ],
 )
 def test_prefixes_are_those_of_the_public_checkpoints(
@@ -86,9 +79,3 @@ def test_the_tokens_of_a_kind_tell_the_kind(kind: EncoderKind) -> None:
 def test_heads_without_speaker_tokens_are_named() -> None:
     with pytest.raises(ModelError, match=r"^model 'bot'.*has heads"):
         encoder_kind({"[AFTER]", "[BEFORE]", "[B1]", "[B2]"}, "bot", heads=True)
-
-
-def test_anybody_but_the_target_speaker_is_the_other() -> None:
-    assert relation_to("bot", "bot") is Relation.SAME
-    assert relation_to("user", "bot") is Relation.OTHER
-    assert relation_to("guest", "bot") is Relation.OTHER

@@ -45,11 +45,6 @@ def test_composed_and_decomposed_characters_are_equal() -> None:
     assert fold_text(unicodedata.normalize("NFD", text)) == fold_text(text)
 
 
-@given(st.text())
-def test_folding_twice_changes_nothing(text: str) -> None:
-    assert fold_text(fold_text(text)) == fold_text(text)
-
-
 @given(st.text(alphabet=st.characters(codec="utf-8", categories=["L", "N"]), min_size=1))
 def test_no_text_with_a_letter_folds_to_nothing(text: str) -> None:
     assert fold_text(text)

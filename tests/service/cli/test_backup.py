@@ -151,7 +151,7 @@ def test_an_interrupted_backup_is_refused_and_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(work, "write_snapshot", fail_at_third)
         assert "No space left on device" in run("backup", tmp_path / "b", status=2)
-    assert "was interrupted; `turnwise backup` goes on" in run("restore", tmp_path / "b", status=2)
+    assert "it was interrupted; `turnwise backup` " in run("restore", tmp_path / "b", status=2)
     with (tmp_path / "b" / "unfinished.jsonl").open("a") as file:
         file.write('{"namesp')  # a line that was cut off
     live.put("/pools/default", {"description": "New"})

@@ -54,7 +54,7 @@ from turnwise.service.use_cases.sessions import Sessions
 from turnwise.service.use_cases.turn import Turns
 from turnwise.service.use_cases.turn_records import TurnRecords
 from turnwise.service.use_cases.upload_checks import UploadChecks
-from turnwise.service.wire.fields import DEFAULT_NAMESPACE
+from turnwise.service.wire import DEFAULT_NAMESPACE
 from turnwise.service.wire.pools import PoolRequest
 
 if TYPE_CHECKING:  # loads torch

@@ -5,3 +5,6 @@ candidates, `problems` the errors, and `keys` the API keys of the settings. The 
 only values, and no behaviour of the service. It imports pydantic, and neither FastAPI nor numpy nor
 torch.
 """
+
+DEFAULT_NAMESPACE = "default"
+"""The namespace of all callers if the service has no API keys."""

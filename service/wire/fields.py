@@ -86,8 +86,6 @@ RULES = {
 
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
 """Name of a pool or a namespace: safe in a URL, a file name and a Redis key."""
-DEFAULT_NAMESPACE = "default"
-"""The namespace of all callers if the service has no API keys."""
 SessionId = Annotated[
     str,
     StringConstraints(min_length=1, max_length=MAX_SESSION_ID_BYTES, pattern=_PRINTABLE),

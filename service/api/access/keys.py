@@ -15,7 +15,7 @@ from turnwise.models.errors import first_error
 from turnwise.service.errors import Forbidden, Unauthenticated
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.settings import Settings, SettingsError
-from turnwise.service.wire.fields import DEFAULT_NAMESPACE
+from turnwise.service.wire import DEFAULT_NAMESPACE
 from turnwise.service.wire.keys import ApiKey, Scope
 
 _KEYS = TypeAdapter(tuple[ApiKey, ...])

@@ -20,7 +20,7 @@ from turnwise.service.cli.pool.options import (
 )
 from turnwise.service.cli.progress import UploadProgress
 from turnwise.service.urls import show_url
-from turnwise.service.wire.fields import DEFAULT_NAMESPACE
+from turnwise.service.wire import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from turnwise.service.candidate_files import Columns

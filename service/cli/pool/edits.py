@@ -10,7 +10,7 @@ import typer
 
 from turnwise.models.texts import write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
-from turnwise.service.wire.fields import DEFAULT_NAMESPACE
+from turnwise.service.wire import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from turnwise.service.client import Client, Pool, Removed

@@ -17,7 +17,7 @@ from turnwise.service.cli.pool.options import (
     read_settings_of,
 )
 from turnwise.service.cli.progress import UploadProgress
-from turnwise.service.wire.fields import DEFAULT_NAMESPACE
+from turnwise.service.wire import DEFAULT_NAMESPACE
 
 
 def snapshot(

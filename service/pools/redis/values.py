@@ -11,7 +11,8 @@ import numpy as np
 from turnwise.service.errors import PoolNotFound
 from turnwise.service.pools.candidate import Candidate, Learned
 from turnwise.service.pools.memory.flat import Float16
-from turnwise.service.wire.fields import DEFAULT_NAMESPACE, EncoderName, StoreName
+from turnwise.service.wire import DEFAULT_NAMESPACE
+from turnwise.service.wire.fields import EncoderName, StoreName
 from turnwise.service.wire.pools import LearnFrom, PoolCalibration, PoolRequest, PoolSettings
 
 Outcome = Literal["ok", "conflict", "expired"]

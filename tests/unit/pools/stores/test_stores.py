@@ -261,7 +261,7 @@ async def test_a_page_has_what_a_filter_matches_and_contains_some_words(filled: 
     odd = Filter.checked({"odd": 1})
 
     async def list_ids(limit: int, where: Filter | None, words: str) -> list[str]:
-        page = await view.list_page("", limit, where, WordSearch.of(words))
+        page = await view.list_page("", limit, where, WordSearch.of(words, in_learned=True))
         return sorted(candidate.id for candidate in page.candidates)
 
     assert await list_ids(20, odd, "") == ["c01", "c03", "c05", "c07", "c09", "c11"]
@@ -280,7 +280,7 @@ async def test_a_page_of_rare_words_takes_a_bounded_number_of_calls(
     cursor: str | None = ""
     pages: list[Page] = []
     while cursor is not None:
-        page = await view.list_page(cursor, 5, None, WordSearch.of("reply 7"))
+        page = await view.list_page(cursor, 5, None, WordSearch.of("reply 7", in_learned=True))
         pages.append(page)
         cursor = page.cursor
     assert len(pages) == 2

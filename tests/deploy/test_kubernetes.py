@@ -35,7 +35,11 @@ VALUES: dict[str, dict[str, Any]] = {
     "trial": EVERYTHING | {"redis": {"trial": True}, "ingress": INGRESS, "candidates": 10_000},
     "own": {
         "cpu": "1500m",
-        "env": {"TURNWISE_MODEL": "/models/shop", "TURNWISE_DRAIN_TIMEOUT": "60"},
+        "env": {
+            "TURNWISE_MODEL": "/models/shop",
+            "TURNWISE_DRAIN_TIMEOUT": "60",
+            "TURNWISE_HOST": "::",
+        },
         "image": {
             "repository": "registry.example/turnwise",
             "tag": "mine",
@@ -239,6 +243,37 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     about = load(K8S / "chart" / "Chart.yaml")
     assert about["version"] == about["appVersion"] == version()
     assert about["kubeVersion"] == f">={CLUSTERS[0]}.0-0"
+
+
+@helm
+def test_a_pod_and_its_service_are_what_the_values_say() -> None:
+    values = VALUES["own"]
+    found = chart(values)
+    template = found["Deployment", "turnwise"]["spec"]["template"]
+    assert template["metadata"]["annotations"] == values["podAnnotations"]
+    assert template["metadata"]["labels"].items() >= values["podLabels"].items()
+    copied = ("affinity", "priorityClassName", "imagePullSecrets", "tolerations")
+    assert [template["spec"][name] for name in copied] == [values[name] for name in copied]
+    pod = container(found)
+    assert environment(found).items() >= values["env"].items()
+    assert pod["envFrom"] == values["envFrom"]
+    assert pod["resources"]["limits"] == values["resources"]["limits"]
+    assert pod["securityContext"].items() >= values["securityContext"].items()
+    assert template["spec"]["volumes"][-1:] == values["volumes"]
+    assert pod["volumeMounts"][-1:] == values["volumeMounts"]
+    service = found["Service", "turnwise"]
+    assert service["metadata"]["annotations"] == values["service"]["annotations"]
+    assert service["spec"]["type"] == values["service"]["type"]
+    assert service["spec"]["ports"][0]["port"] == values["service"]["port"]
+    account = found["ServiceAccount", "turnwise"]
+    assert account["metadata"]["annotations"] == values["serviceAccount"]["annotations"]
+
+
+@helm
+def test_by_default_the_chart_has_room_for_20_000_candidates() -> None:
+    found = chart({})
+    assert environment(found)["TURNWISE_MAX_POOL_SIZE"] == "20000"
+    assert container(found)["resources"]["limits"] == {"memory": "935Mi"}
 
 
 @helm

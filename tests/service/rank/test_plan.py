@@ -127,3 +127,11 @@ def test_turns_do_not_wait_for_plans(live: Live, monkeypatch: pytest.MonkeyPatch
         assert not any(each.done() for each in plans)
         go_on.set()
         assert len({str(each.result()["orders"]) for each in plans}) == 1
+
+
+def test_a_goal_is_encoded_once_in_each_relation(live: Live) -> None:
+    goals = [{"text": f"Goal {n}", "speaker": f"speaker {n}"} for n in range(16)]
+    live.post("/plan", goals=goals)
+    read_again = live.increase("turnwise_vector_cache_hits_total")
+    live.post("/plan", goals=goals)
+    assert read_again() == 3 * len(goals)  # as a goal, and as context in two relations

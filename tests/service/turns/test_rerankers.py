@@ -215,3 +215,9 @@ def test_documents_are_ordered_by_the_cross_encoder(
     ]
     many = crossing.http.post("/v1/rerank", json={"query": "a", "documents": ["b"] * 101})
     assert wrong(many) == [["body", "documents"]]
+
+
+def test_blank_documents_come_last_by_the_encoder_as_well(live: Live) -> None:
+    results = live.post("/v1/rerank", query=SAID[2], documents=["", " \n", *REPLIES])["results"]
+    assert [one["index"] for one in results[-2:]] == [0, 1]
+    assert [one["relevance_score"] for one in results[-2:]] == [-1.0, -1.0]

@@ -231,9 +231,13 @@ def test_two_clients_on_one_session_both_land(live: Live, oracle: Oracle) -> Non
     def post(number: int) -> dict[str, Any]:
         return live.turn("s", f"guest-{number % 2}", f"Sentence {number}")
 
+    operations = partial(live.increase, "turnwise_redis_operations_total")
+    read = operations(operation="session_read", result="ok")
+    lost = operations(operation="session_write", result="conflict")
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(post, range(16)))
     assert sorted(answer["turn"] for answer in answers) == list(range(1, 17))
+    assert (read(), lost()) == (16, 0)  # they wait for each other, and none works in vain
     posts = live.get("/sessions/s")["transcript"]
     said = [(post["speaker"], post["text"]) for post in posts]
     assert sorted(said) == sorted((f"guest-{n % 2}", f"Sentence {n}") for n in range(16))

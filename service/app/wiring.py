@@ -168,17 +168,24 @@ def load_reranker(settings: Settings) -> "IoI | CrossEncoder | None":
 
 
 def make_fallback(settings: Settings, redact: Hook | None) -> FallbackService | None:
-    """Return the fallback service of the settings; nothing is called yet."""
+    """Return the fallback service of the settings; nothing is called yet.
+
+    Raises:
+        SettingsError: The proxy that the environment names for it needs a package that is missing.
+    """
     if not (settings.fallback_url and settings.fallback_model):
         return None
     key = settings.fallback_key.get_secret_value() if settings.fallback_key else None
-    return FallbackService(
-        settings.fallback_url,
-        key=key,
-        model=settings.fallback_model,
-        timeout=settings.fallback_timeout,
-        redact=redact,
-    )
+    try:
+        return FallbackService(
+            settings.fallback_url,
+            key=key,
+            model=settings.fallback_model,
+            timeout=settings.fallback_timeout,
+            redact=redact,
+        )
+    except ImportError as error:
+        raise SettingsError(f"TURNWISE_FALLBACK_URL: {error}") from None
 
 
 def load_own_reranker(settings: Settings) -> tuple[PairReranker, Cascade] | None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 from pydantic_core import PydanticSerializationError
@@ -60,7 +62,9 @@ class Connected(Generic[H]):
         try:
             yield
         except httpx.HTTPError as error:
-            raise UnreachableError(self._url, error) from error
+            raise UnreachableError(self._url, error, _find_proxy(self._url)) from error
+        except ImportError as error:  # of the package for a SOCKS proxy
+            raise UnreachableError(self._url, error, _find_proxy(self._url)) from None
         except httpx.InvalidURL as error:
             raise UnreachableError(self._url, error) from None
         except (UnicodeEncodeError, PydanticSerializationError):
@@ -71,3 +75,13 @@ class Connected(Generic[H]):
             raise unsent from None
         except UnicodeError as error:  # of a name that no host can have
             raise UnreachableError(self._url, error) from error
+
+
+def _find_proxy(url: str) -> str | None:
+    """Return the proxy that the environment names for requests to a URL; None if it names none."""
+    place = urlsplit(url)
+    host = place.hostname or ""
+    if host in _LOOPBACK or proxy_bypass(host):
+        return None
+    proxies = getproxies()
+    return proxies.get(place.scheme) or proxies.get("all")

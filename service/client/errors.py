@@ -49,15 +49,17 @@ class UnreachableError(ClientError):
         httpx.InvalidURL,
         httpx.LocalProtocolError,
         UnicodeError,
+        ImportError,  # of the package for a SOCKS proxy
     )
 
-    def __init__(self, url: str, error: Exception) -> None:
+    def __init__(self, url: str, error: Exception, proxy: str | None = None) -> None:
         why = hide_secrets(str(error)).rstrip(".") or type(error).__name__
         if isinstance(error, httpx.InvalidURL):  # its text may quote a part of a password
             why = "it is not a valid URL"
         elif isinstance(error, httpx.UnsupportedProtocol):
             why = "the URL must begin with http:// or https://"
-        super().__init__(f"{show_url(url)} cannot be reached: {why}")
+        through = f" through the proxy {show_url(proxy)}" if proxy else ""
+        super().__init__(f"{show_url(url)} cannot be reached{through}: {why}")
         self.temporary = not isinstance(error, self._HOPELESS)
         self.undone = isinstance(error, self._UNSENT + self._HOPELESS)
         self.refused = isinstance(error, httpx.ConnectError)

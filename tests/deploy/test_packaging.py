@@ -1,12 +1,17 @@
 """Images, compose and manifests agree with the code, and with each other."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -44,6 +49,14 @@ FOREIGN = {
     "kube_horizontalpodautoscaler_spec_max_replicas": {"horizontalpodautoscaler"} | ADDED,
     "kube_horizontalpodautoscaler_status_current_replicas": {"horizontalpodautoscaler"} | ADDED,
 }
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """Says that all is well."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
 
 
 def relative(path: Path) -> str:
@@ -176,6 +189,19 @@ def test_ports_agree() -> None:
     probes = [container()[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
     names = [service["targetPort"], *(probe["httpGet"]["port"] for probe in probes)]
     assert {*names, endpoint["port"], service["name"]} == {port["name"]}
+
+
+def test_health_checks_pass_the_proxy_by() -> None:
+    """Docker gives containers the proxy variables of its configuration."""
+    (image,) = re.findall(r"^    CMD (\[.*)$", IMAGE.read_text("utf-8"), re.MULTILINE)
+    proxy = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
+    for command in (json.loads(image), compose("turnwise")["healthcheck"]["test"][1:]):
+        with HTTPServer(("127.0.0.1", 0), Healthy) as server:
+            Thread(target=server.handle_request, daemon=True).start()
+            port = str(server.server_port)
+            code = command[-1].replace("8000", port)
+            env = os.environ | proxy | {"TURNWISE_PORT": port}
+            subprocess.run([sys.executable, "-c", code], env=env, check=True)
 
 
 def test_a_stopping_service_has_time_to_drain() -> None:

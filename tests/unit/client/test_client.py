@@ -160,5 +160,23 @@ def test_a_service_on_this_machine_is_not_called_through_a_proxy(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "socks5://127.0.0.1:9")  # needs a package that is missing
     monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")  # which httpx cannot read
-    with Client(f"http://{host}:1", deadline=0.1) as client, pytest.raises(UnreachableError):
+    with (
+        Client(f"http://{host}:1", deadline=0.1) as client,
+        pytest.raises(UnreachableError) as caught,
+    ):
         client.version()
+    assert "proxy" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["http", "socks5"])
+def test_the_error_of_a_service_behind_a_proxy_names_the_proxy(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"{scheme}://ann:secret@127.0.0.1:1")
+    with (
+        pytest.raises(UnreachableError) as caught,
+        Client("http://turnwise.example", deadline=0.1) as client,
+    ):
+        client.version()
+    line = f"turnwise.example cannot be reached through the proxy {scheme}://127.0.0.1:1: "
+    assert line in str(caught.value)

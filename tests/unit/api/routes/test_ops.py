@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.api.conftest import Connect, Limit, Parts, connect, make_app
 from tests.unit.api.http.test_problems import check_problem
+from turnwise.service.api import services
 from turnwise.service.app.server import Server
 from turnwise.service.settings import Limits, Settings
 
@@ -56,6 +57,14 @@ async def test_unready_part_is_named(
     assert problem["type"] == "urn:turnwise:problem:not-ready"
     assert [error["loc"] for error in problem["errors"]] == [[check]]
     assert "turnwise_ready 0.0" in (await client.get("/metrics")).text
+
+
+async def test_a_process_without_file_descriptors_is_not_ready(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "descriptors_left", lambda: False)
+    (error,) = check_problem(await client.get("/readyz"), 503)["errors"]
+    assert error["loc"] == ["descriptors"]
 
 
 async def test_from_sigterm_on_it_is_not_ready_and_answers(parts: Parts) -> None:

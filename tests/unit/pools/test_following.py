@@ -15,6 +15,7 @@ from turnwise.service.errors import (
     InvalidRequest,
     NamespaceFull,
     NotEnoughMemory,
+    Overloaded,
     PoolFull,
     PoolNotFound,
     PoolNotReady,
@@ -119,6 +120,14 @@ async def test_replicas_do_not_exceed_a_limit_of_a_namespace_together(
         *(grow(replica.pools, name) for replica, name in three), return_exceptions=True
     )
     assert [type(each) for each in done].count(NamespaceFull) == 1
+
+
+async def test_a_namespace_has_so_many_edits_in_progress(start: StartReplica) -> None:
+    replica = await with_pool(start, "One.")
+    with replica.followed.resources.workers.edits.admit(32), pytest.raises(Overloaded):
+        await replica.upsert("Two.")
+    await replica.upsert("Three.")
+    assert replica.version() == 2
 
 
 async def test_a_thread_counts_the_bytes_of_a_namespace(

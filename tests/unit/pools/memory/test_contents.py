@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.waiting import until
 from tests.unit.pools.conftest import unit_vectors
-from turnwise.service.errors import CandidateNotFound
+from turnwise.service.errors import CandidateNotFound, Overloaded
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate, Filter, Match
 from turnwise.service.pools.candidate import Learned
@@ -261,6 +261,18 @@ def large() -> Iterator[LocalView]:
     workers = Workers(1, Metrics())
     contents = contents_of({str(n): n % 50 for n in range(1500)})
     yield LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
+    workers.close()
+
+
+@pytest.mark.anyio
+async def test_a_namespace_waits_for_so_many_new_filters() -> None:
+    workers = Workers(1, Metrics())
+    contents = contents_of({"a": 1, "b": 2})
+    view = LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
+    where = Filter.checked({"odd": 1})
+    with workers.filters.admit(32), pytest.raises(Overloaded):
+        await view.search(QUERY, 2, where)
+    assert len(await view.search(QUERY, 2, where)) == 1
     workers.close()
 
 

@@ -115,7 +115,7 @@ const STEPS = [
   },
 ];
 
-const panel = byId("story");
+const panel = byId("story-sheet");
 let place = Number(sessionStorage.getItem(STORED) ?? -1);
 
 export function startStory() {

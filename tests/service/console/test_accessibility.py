@@ -101,7 +101,7 @@ def test_pools_latency_and_dialogs_are_accessible(still: Console) -> None:
 
 def test_the_story_and_errors_are_accessible(still: Console) -> None:
     still.open("story")
-    expect(still.page.locator("#story")).to_be_visible()
+    expect(still.page.locator("#story-sheet")).to_be_visible()
     still.page.route("**/turn", lambda route: route.abort())
     still.type("Anybody?")
     still.problem("The service cannot be reached")

@@ -58,6 +58,8 @@ def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
     page = browser.new_context().new_page()
     page.set_default_timeout(SLOW_MS)
     page.goto(story)
+    expect(page.locator("#story-sheet")).to_be_visible()
+    assert page.evaluate("scrollY") == 0
     place = page.locator("#story-place")
 
     def step(number: int) -> None:
@@ -97,8 +99,8 @@ def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
     step(9)
     expect(page.locator("#candidates .reply")).to_have_count(6)
     page.get_by_role("button", name="Close the story").click()
-    expect(page.locator("#story")).to_be_hidden()
+    expect(page.locator("#story-sheet")).to_be_hidden()
     page.reload()
     expect(page.locator("#candidates .reply")).to_have_count(6)
-    expect(page.locator("#story")).to_be_hidden()
+    expect(page.locator("#story-sheet")).to_be_hidden()
     page.context.close()

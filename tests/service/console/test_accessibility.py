@@ -16,6 +16,7 @@ SMALL: Any = """(least) =>
   [...document.querySelectorAll("button, input, select, textarea, summary, nav a")]
     .filter((control) => control.checkVisibility())
     .map((control) => (control.type === "radio" ? control.nextElementSibling : control))
+    .map((control) => (control.type === "checkbox" ? control.labels[0] : control))
     .filter((control) => {
       const { width, height } = control.getBoundingClientRect();
       return control.type === "range" ? height < 24 : Math.min(width, height) < least;

@@ -39,8 +39,8 @@ const STEPS = [
   {
     title: "Ask in other words",
     words:
-      "“Great! How do I get the new card?” Nobody wrote this question down. The example in the " +
-      "first candidate is near enough, and the confidence is high.",
+      "“Great! How do I get the new card?” Nobody wrote this question down, but the example in " +
+      "the first candidate is close to it.",
     seen: "candidates",
     act: () => goOn("Great! How do I get the new card?"),
   },
@@ -72,7 +72,7 @@ const STEPS = [
     title: "Ask another pool",
     words:
       "The same conversation, the same threshold, but the pool “small-talk”: here a reply fits, " +
-      "and the confidence is high. A bot can ask its pools one after the other.",
+      "and the confidence is above the threshold. A bot can ask its pools one after the other.",
     seen: "candidates",
     act: () => session.choose({ pool: "small-talk" }),
   },

@@ -159,11 +159,20 @@ class Candidate:
     @property
     def follows(self) -> list[str]:
         """The replies that it follows, by their ids or groups, as its metadata say."""
+        return [reply for reply in self._list_after() if isinstance(reply, str)]
+
+    @property
+    def has_wrong_after(self) -> bool:
+        """Whether `after` of the metadata holds something that cannot be the name of a reply."""
+        return len(self.follows) < len(self._list_after())
+
+    def _list_after(self) -> list[Any]:
         if _HAS_AFTER not in self.metadata_json:  # most candidates: their JSON is not parsed
             return []
         named = self.metadata.get(AFTER)
-        replies = named if isinstance(named, list) else [named]
-        return [reply for reply in replies if isinstance(reply, str)]
+        if named is None:
+            return []
+        return named if isinstance(named, list) else [named]
 
     @property
     def bytes(self) -> int:

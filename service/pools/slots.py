@@ -14,6 +14,12 @@ def find_slots(text: str) -> frozenset[str]:
     return frozenset(name for name in _PART.findall(text) if name)
 
 
+def has_other_braces(text: str) -> bool:
+    """Return whether a text has a brace that is part of no slot, and is not doubled."""
+    rest = _PART.sub("", text)
+    return "{" in rest or "}" in rest
+
+
 def can_fill(text: str, values: Mapping[str, str]) -> bool:
     """Return whether there is a value for each slot of a text."""
     return "{" not in text or find_slots(text) <= values.keys()

@@ -1,4 +1,4 @@
-"""The checks of an upload: texts that the encoder cuts, and scripts that it hardly knows."""
+"""The checks of an upload, for what is allowed and yet probably a mistake."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -6,22 +6,20 @@ from collections.abc import Iterable, Sequence
 from turnwise.models.roles import Role, RoleText, read_as
 from turnwise.service.encoder.model import Encoder
 from turnwise.service.pools.candidate import Candidate
+from turnwise.service.pools.slots import has_other_braces
 
 _MOST_NAMED = 20
 """Most ids that a warning names."""
 
 
 class UploadChecks:
-    """Finds candidates with texts that the encoder cuts, or whose script it hardly knows."""
+    """Finds texts that the encoder cuts or hardly knows, and slots and `after` that do nothing."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
 
     async def warn(self, candidates: Sequence[Candidate]) -> list[str]:
-        """Return warnings about texts that the encoder cuts, and scripts that it hardly knows.
-
-        The ids of the candidates are in the warnings.
-        """
+        """Return warnings, which name the candidates by their ids."""
         return await asyncio.to_thread(self._warn, candidates)
 
     def _warn(self, candidates: Sequence[Candidate]) -> list[str]:
@@ -30,6 +28,8 @@ class UploadChecks:
         knows_script = self._encoder.knows_script
         after = read_as(Role.AFTER)
         unknown = [each.id for each in candidates if not knows_script(RoleText(each.text, *after))]
+        braces = [each.id for each in candidates if has_other_braces(each.text)]
+        wrong_after = [each.id for each in candidates if each.has_wrong_after]
         warnings = []
         if texts:
             warnings.append(f"the model reads only the beginning of {_name_candidates(texts)}")
@@ -40,6 +40,15 @@ class UploadChecks:
             )
         if unknown:
             warnings.append(f"the model hardly knows the script of {_name_candidates(unknown)}")
+        if braces:
+            warnings.append(
+                f"braces that belong to no slot are said as they are, in {_name_candidates(braces)}"
+            )
+        if wrong_after:
+            warnings.append(
+                "metadata.after must be a text or a list of texts, in "
+                f"{_name_candidates(wrong_after)}"
+            )
         return warnings
 
     def _cuts_any(self, texts: Iterable[str], role: Role) -> bool:

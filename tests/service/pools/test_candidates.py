@@ -106,6 +106,16 @@ def test_a_change_warns_of_texts_that_the_model_does_not_read_as_a_whole(shop: L
     ]
 
 
+def test_a_change_warns_of_slots_and_followed_replies_that_do_nothing(shop: Live) -> None:
+    right = change(shop, text="{name}, pay {{now}}.", metadata={"after": ["bye"]})
+    assert right["warnings"] == []
+    mistaken = change(shop, text="{na me}, pay.", metadata={"after": ["bye", 5]})
+    assert mistaken["warnings"] == [
+        "braces that belong to no slot are said as they are, in candidate 'pay'",
+        "metadata.after must be a text or a list of texts, in candidate 'pay'",
+    ]
+
+
 @pytest.mark.parametrize(
     ("fields", "place"),
     [

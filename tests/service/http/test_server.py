@@ -123,9 +123,9 @@ def left_behind(tmp_path: Path) -> list[Path]:
 
 
 def test_it_serves_from_nothing_answers_what_is_under_way_at_ctrl_c_and_leaves_nothing(
-    start: Start, tmp_path: Path, with_graph: Callable[[EncoderKind], Path]
+    start: Start, tmp_path: Path, with_graph: Path
 ) -> None:
-    model = with_graph(EncoderKind.TRIPLE)  # so that it loads no torch
+    model = with_graph  # so that it loads no torch
     process = start(cold=True, TURNWISE_MODEL=str(model))
     url = httpx.URL(process.until("^ready on")["url"])
     said = [event["message"] for event in process.events]

@@ -40,9 +40,9 @@ def folder(tiny_encoder_folder: Folder, tmp_path: Path) -> Path:
 
 
 def test_a_folder_with_words_is_another_model_that_reads_them(
-    with_graph: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    with_graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Path(shutil.copytree(with_graph(EncoderKind.TRIPLE), tmp_path / "model"))
+    folder = Path(shutil.copytree(with_graph, tmp_path / "model"))
     graph = SimpleNamespace(model_proto=onnx.load(folder / FILE))
     monkeypatch.setattr(export, "convert", lambda *_: graph)  # which takes seconds
     plain = UtteranceEncoder(folder, device="cpu")

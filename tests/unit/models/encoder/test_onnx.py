@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.unit.models.conftest import Folder
 from turnwise.models.card import CARD
 from turnwise.models.encoder.onnx import FILE, OnnxEncoder
 from turnwise.models.encoder.stated import TOKENIZER
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.models.roles import Relation, Role, RoleText
 
 WEIGHTS = "model.safetensors"
 TEXTS = (
@@ -26,22 +25,22 @@ ITEMS = [RoleText(text, role, Relation.SAME) for role in Role for text in TEXTS]
 
 
 @pytest.fixture
-def damaged(with_graph: Folder, tmp_path: Path) -> Path:
+def damaged(with_graph: Path, tmp_path: Path) -> Path:
     """A copy, to be damaged."""
-    return Path(shutil.copytree(with_graph(EncoderKind.TRIPLE), tmp_path / "model"))
+    return Path(shutil.copytree(with_graph, tmp_path / "model"))
 
 
 def test_a_failure_is_raised_and_not_printed(
-    with_graph: Folder, capfd: pytest.CaptureFixture[str]
+    with_graph: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    served = OnnxEncoder(with_graph(EncoderKind.TRIPLE))
+    served = OnnxEncoder(with_graph)
     with pytest.raises(Exception, match="indices element out of data bounds"):
         served.forward([[10**6]])
     assert capfd.readouterr().err == ""
 
 
-def test_vectors_are_those_of_torch(with_graph: Folder) -> None:
-    folder = with_graph(EncoderKind.TRIPLE)
+def test_vectors_are_those_of_torch(with_graph: Path) -> None:
+    folder = with_graph
     whole = UtteranceEncoder(folder, device="cpu")
     served = OnnxEncoder(folder)
     tokens = served.tokenize(ITEMS)

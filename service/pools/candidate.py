@@ -164,7 +164,7 @@ class Candidate:
     @property
     def has_wrong_after(self) -> bool:
         """Whether `after` of the metadata holds something that cannot be the name of a reply."""
-        return len(self.follows) < len(self._list_after())
+        return not all(isinstance(reply, str) for reply in self._list_after())
 
     def _list_after(self) -> list[Any]:
         if _HAS_AFTER not in self.metadata_json:  # most candidates: their JSON is not parsed

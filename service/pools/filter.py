@@ -366,4 +366,4 @@ _HAVING: dict[str, Callable[[FieldPath], list[Condition]]] = {
     "a number": lambda path: [Within.of(path, {"gte": 0}), Within.of(path, {"lt": 0})],
     "a string": lambda path: [Within.of(path, {"gte": ""})],
 }
-"""The conditions of which one holds where there is a value of a kind."""
+"""Conditions for each kind of value: a field has such a value if one of them holds."""

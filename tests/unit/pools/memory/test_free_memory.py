@@ -178,6 +178,8 @@ def test_what_is_promised_is_not_free(free: Free) -> None:
 
 D = 384
 N = 3000
+# Bytes that other threads may allocate while the work is traced: the peak is that of the process.
+ELSEWHERE = 1 << 20
 
 
 def edit_of(ids: range, seed: int = 0, examples: int = 0) -> Edit:
@@ -232,7 +234,8 @@ def test_edits_take_no_more_memory_than_is_asked_for(
         ]
         return contents.after(edits, FlatIndex)
 
-    assert peak_of(work) <= contents.bytes_after([edit.size for edit in made])
+    asked = contents.bytes_after([edit.size for edit in made])
+    assert peak_of(work) <= asked + ELSEWHERE
 
 
 @pytest.fixture

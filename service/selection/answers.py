@@ -10,8 +10,8 @@ from turnwise.models.texts import fold_text
 from turnwise.service.pools import Candidate, Hit
 
 NEAR_EQUAL = 0.05
-"""Share of the best score by which a wording may be worse and still come first, because the other
-was said more recently."""
+"""Share of the best score. Of two wordings whose scores differ by less, the one that was said
+longer ago comes first."""
 
 
 def name_answer(candidate: Candidate) -> str:
@@ -37,8 +37,8 @@ def choose_wordings(
     Args:
         hits: k hits.
         scores: (k,) their scores.
-        history: The number of the last turn of each text that was said, as `fold_text` gives it,
-            and of each candidate that was named, by id.
+        history: The number of the reply that said each text last, by the text as `fold_text` gives
+            it, and each candidate, by its id.
     """
     chosen: list[int] = []
     best: dict[str, tuple[int, float]] = {}
@@ -59,6 +59,6 @@ def choose_wordings(
 
 
 def _last_said(hit: Hit, history: Mapping[str, int]) -> int:
-    """Return the number of the turn that said a wording last; -1 if none did."""
+    """Return the number of the reply that said a wording last; -1 if none did."""
     by_text = history.get(fold_text(hit.candidate.text), -1)
     return max(by_text, history.get(hit.candidate.id, -1))

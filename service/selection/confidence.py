@@ -130,12 +130,12 @@ class Confidence:
             )
         return Estimate(float(confidence), spread)
 
-    def after_reranking(
+    def estimate_reranked(
         self,
         before: Estimate,
         calibration: RerankedCalibration,
         hits: Sequence[Hit],
-        read: Float32,
+        logits: Float32,
         combined: Float64,
     ) -> float:
         """Return the confidence in the hit with the best combined score.
@@ -144,14 +144,14 @@ class Confidence:
             before: The estimate of the first stage.
             calibration: The calibration of the re-ranker.
             hits: n ≥ 2 hits, in the order of the first stage.
-            read: (k,) the logits of the first k ≤ n.
-            combined: (n,) their combined scores.
+            logits: (k,) the logits of the first k ≤ n hits, by the re-ranker.
+            combined: (n,) the combined scores of the hits.
         """
         order = np.argsort(-combined, kind="stable")
         first = order[0]
         second = order[_find_rival([hits[index] for index in order])]
         margin = float(combined[first] - combined[second])
-        features = reranked_features(before.confidence, float(read[first]), margin, first == 0)
+        features = reranked_features(before.confidence, float(logits[first]), margin, first == 0)
         return float(calibration.confidence(features))
 
     def correct(self, view: PoolView, confidence: float) -> float:
@@ -162,6 +162,9 @@ class Confidence:
 
 
 def _find_rival(hits: Sequence[Hit]) -> int:
-    """Return the index of the first hit with another answer than hit 0; of the last without one."""
+    """Return the index of the first hit whose answer differs from that of hit 0.
+
+    If all hits are wordings of one answer, it is the index of the last one.
+    """
     rival = next_answer([name_answer(hit.candidate) for hit in hits])
     return len(hits) - 1 if rival is None else rival

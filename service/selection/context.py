@@ -32,8 +32,8 @@ from turnwise.service.wire.fields import RESPONDER, USER, Aggregated, OptionalCo
 from turnwise.service.wire.filters import Where
 
 _TEXTS_OF_A_TURN = 8
-"""Most texts that are encoded with the priority of a turn. A longer context that must be encoded
-again waits behind turns, as a list of texts does."""
+"""Most texts that are encoded with the priority of a turn. More texts, such as a long context that
+must be encoded again, wait behind turns."""
 _ROWS_AT_ONCE = 8
 """Most rows that are computed on the event loop: a thread would take longer to start."""
 
@@ -98,7 +98,7 @@ class EncodedContext:
         return [utterance.text for utterance in self.utterances]
 
     def query(self, aggregation: Aggregation) -> Float32:
-        """Return the running query (d,); more than `ROWS_KEPT` last rows need the pairs."""
+        """Return the running query (d,), from the rows if they are enough, else from the pairs."""
         query = self.rows.query(aggregation.summed) if self.rows else None
         return aggregation.query(self.first, self.second) if query is None else query
 
@@ -159,9 +159,9 @@ class Contexts:
     async def encode(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
         """Return [B1] and [B2], both (n, d), relative to the speaker of a target.
 
-        [B1] is (0, d) of an encoder without pairs. A session keeps vectors relative to its
-        responder. For other speakers, a model with prefixes encodes the context again with the
-        relations swapped; a model with heads does not.
+        An encoder without pairs has no [B1], so it is (0, d). A session keeps vectors relative to
+        its responder. For another speaker, a model with prefixes encodes the context again, with
+        other relations; a model with heads does not.
         """
         utterances = context.utterances
         kept_first, kept = self._find_kept(context, target_speaker)
@@ -176,8 +176,11 @@ class Contexts:
             )
         return self._compute_pairs(utterances, first, encoded, target_speaker)
 
-    async def encode_once(self, context: Context) -> Context:
-        """Return a context with the vectors from which heads compute those for any speaker."""
+    async def encode_for_heads(self, context: Context) -> Context:
+        """Return a context with all vectors that heads need; unchanged if the model has no heads.
+
+        From these the heads compute [B1] and [B2] relative to any speaker.
+        """
         if not self.has_heads:
             return context
         not_encoded = context.utterances[len(context.encoded) :]
@@ -258,8 +261,8 @@ class Contexts:
             return self._add_rows(update, first, encoded)
         return await asyncio.to_thread(self._add_rows, update, first, encoded)
 
-    def without_new(self, update: Update) -> NewVectors:
-        """Return the new vectors of an update that encodes nothing: none, and the kept rows."""
+    def keep_rows(self, update: Update) -> NewVectors:
+        """Return no new vectors, and the rows that an update keeps: it encodes nothing."""
         return replace(NewVectors.none(self._encoder.dimension), rows=update.kept_rows)
 
     async def complete(self, update: Update, new: NewVectors, *, pairs: bool) -> EncodedContext:
@@ -329,6 +332,7 @@ class Contexts:
         return vectors[: len(as_first)], vectors[len(as_first) :]
 
     def _find_kept(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
+        """Return the kept [B1] and [B2] that are valid relative to the speaker of a target."""
         if target_speaker == context.responder or self.has_heads:
             return context.first, context.encoded
         return self._no_vectors, self._no_vectors
@@ -357,11 +361,12 @@ class Contexts:
         second = self._compute_role(
             Role.SECOND, utterances[start:], update.encoded(encoded, start), update.responder
         )
-        whole_first = update.first(first)
         if self.has_heads:
             earlier = update.encoded(encoded)[: len(utterances) - 1]
-            whole_first = self._compute_role(Role.FIRST, utterances[:-1], earlier, update.responder)
-        return NewVectors(first, encoded, before.then(rows(whole_first, second, start)))
+            all_first = self._compute_role(Role.FIRST, utterances[:-1], earlier, update.responder)
+        else:
+            all_first = update.first(first)
+        return NewVectors(first, encoded, before.then(rows(all_first, second, start)))
 
     @property
     def _no_vectors(self) -> Float32:

@@ -136,10 +136,9 @@ class Pipeline:
         found = await self.read_unsure(request, found)
         warnings = (*threshold_warnings, *found.warnings)
         confidence = found.confidence
-        if min_confidence is None:
-            min_confidence = view.settings.min_confidence
-        abstained = confidence is not None and confidence < (min_confidence or 0)
-        if abstained or (min_confidence and not self._confidence.knows_script(request.context)):
+        threshold = view.settings.min_confidence if min_confidence is None else min_confidence
+        is_too_low = threshold and confidence is not None and confidence < threshold
+        if is_too_low or (threshold and not self._confidence.knows_script(request.context)):
             return Selection(
                 [], confidence, abstained=True, warnings=warnings, cascade=found.cascade
             )
@@ -195,11 +194,11 @@ class Pipeline:
         return Retrieved(kept, confidence, replies, estimate, warnings)
 
     async def read_unsure(self, request: SelectionRequest, found: Retrieved) -> Retrieved:
-        """Return the result of a search, re-ranked if its first hit is not sure.
+        """Return the result of a search, re-ranked if the confidence in its first hit is low.
 
-        Only "auto" re-ranks here, where the scores come from the search and have a confidence. A
-        first hit that an example found stays first: the re-ranker does not read the examples. If it
-        fails, the result stays as it is.
+        Only `rerank: "auto"` re-ranks here, and only scores of the search, which have a confidence.
+        A first hit that an example found stays first, because the re-ranker does not read examples.
+        If the re-ranker fails, the order stays as it is.
         """
         cascade = self.reranking.cascade
         estimate = found.estimate
@@ -209,14 +208,14 @@ class Pipeline:
         if options.rerank != "auto" or options.scores_pairs or found.hits[0].match:
             return found
         first = _list_hits(request, found.hits[: cascade.candidates])
-        read = await self.reranking.try_own(first, request.timings)
-        if read is None:
+        logits = await self.reranking.try_own(first, request.timings)
+        if logits is None:
             return found._replace(cascade="failed")
         scores = np.array([hit.score for hit in found.hits])
         z = standardised(scores, estimate.spread)
-        combined = combine_scores(read, z, cascade.weight)
-        confidence = self._confidence.after_reranking(
-            estimate, cascade.confidence, found.hits, read, combined
+        combined = combine_scores(logits, z, cascade.weight)
+        confidence = self._confidence.estimate_reranked(
+            estimate, cascade.confidence, found.hits, logits, combined
         )
         return found._replace(
             confidence=self._confidence.correct(request.view, confidence),
@@ -227,8 +226,8 @@ class Pipeline:
     async def score(self, request: SelectionRequest, found: Retrieved) -> NextUtteranceScores:
         """Return the scores of k hits: those of the search, of MaxSim, or of a re-ranker.
 
-        Examples and the reply before help MaxSim and a re-ranker only to find the hits. In a score
-        of the search, the parts that come from them are a contribution of the newest utterance.
+        For MaxSim and for a re-ranker, examples and the bonus of followers only help to find the
+        hits. In the score of a search, both count as a contribution of the newest utterance.
 
         Args:
             request: The request of the search; its context has its pairs if `options.scores_pairs`.
@@ -250,8 +249,8 @@ class Pipeline:
             return NextUtteranceScores(scores)
         with request.timings.stage("rerank", metric="rerank"):
             vectors = await request.view.vectors([hit.candidate.id for hit in hits])
-            others = scores - found.replies
-            return await asyncio.to_thread(_score_pairs, request, scores, others, vectors)
+            added = scores - found.replies
+            return await asyncio.to_thread(_score_pairs, request, scores, added, vectors)
 
     async def order(
         self,
@@ -285,8 +284,8 @@ class Pipeline:
         with request.timings.stage("rerank", metric="rerank"):
             vectors = await request.view.vectors([hits[index].candidate.id for index in indices])
             wide = scores[indices].astype(np.float64)
-            chosen = await asyncio.to_thread(most_diverse, wide, vectors, options.diversity, top_k)
-        return [indices[each] for each in chosen]
+            ranks = await asyncio.to_thread(most_diverse, wide, vectors, options.diversity, top_k)
+        return [indices[rank] for rank in ranks]
 
     def _count_hits(self, request: SelectionRequest, top_k: int) -> int:
         """Return how many hits a turn needs."""
@@ -363,14 +362,14 @@ def _list_hits(request: SelectionRequest, hits: Sequence[Hit]) -> ShortList:
 
 
 def _score_pairs(
-    request: SelectionRequest, scores: Float32, others: Float32, vectors: Float32
+    request: SelectionRequest, scores: Float32, added: Float32, vectors: Float32
 ) -> NextUtteranceScores:
     """Return scores by MaxSim or the search, and contributions if the request wants them.
 
     Args:
         request: The request, whose context has its pairs.
         scores: (k,) the scores of k hits by the search.
-        others: (k,) their parts that come from examples and from the reply before.
+        added: (k,) what examples and bonuses add to these scores.
         vectors: (k, d) [AFTER] of the hits.
     """
     first, second = request.context.pairs
@@ -382,14 +381,18 @@ def _score_pairs(
         return NextUtteranceScores(scores)
     contributions = aggregation.contributions(first, second, vectors).T
     if not is_max_sim:
-        contributions[:, -1] += others
+        contributions[:, -1] += added
     return NextUtteranceScores(scores, contributions)
 
 
 async def _warn_about_slots(request: SelectionRequest, search: ReplySearch) -> list[str]:
-    """Return a warning if a pool has candidates, and the best of them lacks values of slots."""
-    for best in await search.search(1):
-        if empty := find_slots(best.candidate.text) - request.options.slots.keys():
-            what = f"candidate '{best.candidate.id}' of pool '{request.view.name}'"
-            return [f"{what} has slots without a value: {', '.join(sorted(empty))}"]
-    return []
+    """Return a warning if the best candidate of a pool has slots without a value."""
+    hits = await search.search(1)
+    if not hits:
+        return []
+    best = hits[0].candidate
+    empty = find_slots(best.text) - request.options.slots.keys()
+    if not empty:
+        return []
+    what = f"candidate '{best.id}' of pool '{request.view.name}'"
+    return [f"{what} has slots without a value: {', '.join(sorted(empty))}"]

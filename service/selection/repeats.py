@@ -21,9 +21,9 @@ class Repeats:
 
     Attributes:
         texts: The k texts, as `fold_text` gives them, that must not be offered again.
-        after: (k, d) their [AFTER] where candidates that are close to them must not be offered
-            either; (0, d) elsewhere.
-        ids: The ids of the candidates that those turns said, as far as they are known.
+        after: (k, d) their [AFTER], if candidates that are close to them must not be offered
+            either; else (0, d).
+        ids: The ids of the candidates with these texts, as far as they are known.
         replies: All turns of the responder, oldest first.
     """
 
@@ -34,9 +34,9 @@ class Repeats:
 
     @cached_property
     def history(self) -> Mapping[str, int]:
-        """The number of the last reply with each text, as `fold_text` gives it, or candidate id.
+        """The number of the last reply with each folded text, and with each candidate id.
 
-        Only candidates of a group need it, so that other turns do not fold all replies.
+        It is computed on demand: only candidates of a group need it.
         """
         return {
             said: number
@@ -58,20 +58,20 @@ async def collect_repeats(
         contexts: Encodes the replies for "near".
         turns: The turns of a session, oldest first.
         responder: The speaker who will say the candidates.
-        repeat: "last" collects the responder's last utterance, false and "near" all that it said,
-            true nothing.
+        repeat: Which replies must not be offered again: with "last" those of the responder's last
+            utterance, with false and "near" all, with true none.
     """
-    replies = [turn for turn in turns if turn.speaker == responder]
-    all_replies = tuple(replies)
+    replies = tuple(turn for turn in turns if turn.speaker == responder)
     if repeat is True:
-        return replace(NO_REPEATS, replies=all_replies)
+        return replace(NO_REPEATS, replies=replies)
+    barred = replies
     if repeat == "last":
         newest_first = dropwhile(lambda turn: turn.speaker != responder, reversed(turns))
-        replies = list(takewhile(lambda turn: turn.speaker == responder, newest_first))
-    texts = frozenset(fold_text(turn.text) for turn in replies)
-    ids = frozenset(turn.candidate for turn in replies if turn.candidate)
+        barred = tuple(takewhile(lambda turn: turn.speaker == responder, newest_first))
+    texts = frozenset(fold_text(turn.text) for turn in barred)
+    ids = frozenset(turn.candidate for turn in barred if turn.candidate)
     after = NO_REPEATS.after
     if repeat == "near" and texts:
-        said = dict.fromkeys(turn.text for turn in replies)
+        said = dict.fromkeys(turn.text for turn in barred)
         after = await contexts.encode_texts(candidate_inputs(said))
-    return Repeats(texts, after, ids, all_replies)
+    return Repeats(texts, after, ids, replies)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:  # loads torch
     from turnwise.models.rerankers.ioi.model import IoI
 
 CASCADE_SECONDS = 1.0
-"""Longest that a turn waits for the model's own re-ranker, or half of its time if that is less."""
+"""Most seconds that a turn waits for the model's own re-ranker, or half of its timeout if that is
+less."""
 
 _log = logging.getLogger("turnwise.reranker")
 
@@ -140,7 +141,8 @@ class Reranking:
             timings: Records the time as `rerank`.
 
         Returns:
-            None if it is overloaded, too late or fails: the first stage has an answer anyway.
+            None if the re-ranker is overloaded, too late or fails. The turn then keeps the order
+            of the first stage.
         """
         assert self._own  # there is a cascade
         try:

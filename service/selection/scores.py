@@ -64,7 +64,7 @@ async def score_next_utterances(
         after = await contexts.encode_texts(candidate_inputs(candidates.texts))
     scores = np.empty(len(after), np.float32)
     parts = np.empty((len(after), len(context.utterances)), np.float32)
-    context = await contexts.encode_once(context)
+    context = await contexts.encode_for_heads(context)
     speakers = _unify_strangers(context, candidates.speakers)
     for speaker in dict.fromkeys(speakers):
         indices = _indices_of(speakers, speaker)
@@ -87,9 +87,9 @@ async def score_goals(
     reach = np.empty((len(candidates.texts), len(goals)), np.float32)
     if not goals:
         return reach
-    context = await contexts.encode_once(context)
-    said_to = [context.name_speaker(goal.speaker) for goal in goals]
-    speakers = _unify_strangers(context, said_to, candidates.speakers)
+    context = await contexts.encode_for_heads(context)
+    goal_speakers = [context.name_speaker(goal.speaker) for goal in goals]
+    speakers = _unify_strangers(context, goal_speakers, candidates.speakers)
     after = await contexts.encode_texts(candidate_inputs(goal.text for goal in goals))
     by_relation = {
         relation: await _encode_in_relation(contexts, candidates, relation, set(speakers))
@@ -112,12 +112,13 @@ async def _encode_in_relation(
     The rows of the others are zero. A candidate is encoded at most once in each relation, however
     many speakers there are.
     """
-    same = relation is Relation.SAME
-    indices = [
-        index
-        for index, said_by in enumerate(candidates.speakers)
-        if (said_by in speakers if same else speakers != {said_by})
-    ]
+
+    def has_relation(said_by: str) -> bool:
+        if relation is Relation.SAME:
+            return said_by in speakers
+        return speakers != {said_by}  # at least one of them is another speaker
+
+    indices = [i for i, said_by in enumerate(candidates.speakers) if has_relation(said_by)]
     inputs = [RoleText(candidates.texts[index], Role.SECOND, relation) for index in indices]
     after = None if candidates.after is None else candidates.after[indices]
     encoded = await contexts.encode_candidates(inputs, after)
@@ -129,15 +130,16 @@ async def _encode_in_relation(
 def _unify_strangers(
     context: Context, speakers: Sequence[str], said_by: Sequence[str] = ()
 ) -> list[str]:
-    """Replace every speaker who has said nothing by the same one.
+    """Return the speakers, with one name for all who have said nothing (the strangers).
 
-    To each of them, every text is by another speaker, so one of them can represent all, and the
-    texts are encoded only once.
+    Relative to any stranger, every text is by another speaker. So one of them can represent all,
+    and the texts are encoded only once. It is the responder if possible: a session keeps vectors
+    relative to it.
 
     Args:
-        context: The utterances; a session keeps their vectors relative to its responder.
+        context: The utterances.
         speakers: The names to replace.
-        said_by: The speakers of the other texts.
+        said_by: The speakers of the texts outside of the context.
     """
     known = {utterance.speaker for utterance in context.utterances} | {*said_by}
     strangers = (name for name in (context.responder, *speakers) if name not in known)

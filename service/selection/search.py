@@ -84,8 +84,8 @@ class FusedSearch(ReplySearch):
         """Return the candidates with the best fused scores, best first; all if there are fewer.
 
         One search goes by replies, the other one by examples. The fused score grows with both
-        scores, so a candidate that neither of them found has at most the fused score of their last
-        hits. They go deeper until `top_k` candidates reach that bound.
+        scores. So the fused score of the last hits of the two searches is a bound for candidates
+        that neither has found. Both go deeper until `top_k` candidates reach that bound.
         """
         of_replies = await self.spread()
         of_examples = await self.view.example_spread(self.said, self.where)

@@ -96,15 +96,15 @@ class FeedbackStore:
         """Return the feedback of a session, by turn and rank; none where there is no session."""
         with redis_errors(self._metrics, "session_read"):
             found: dict[bytes, bytes] = await self._redis.hgetall(*session.keys(FEEDBACK))  # type: ignore[assignment]
-        events = [
-            _make_feedback(int(turn), event, candidate, kept.decode())
-            for field, kept in found.items()
-            for turn, event, candidate in [field.decode().split(" ", 2)]
-        ]
+        events = []
+        for field, kept in found.items():
+            turn, event, candidate = field.decode().split(" ", 2)
+            events.append(_make_feedback(int(turn), event, candidate, kept.decode()))
         return sorted(events, key=lambda each: (each.turn, each.rank, each.event))
 
 
 def _make_feedback(turn: int, event: str, candidate: str, kept: str) -> Feedback:
+    """Return an event; `kept` is the value of its field in Redis."""
     rank, _, text = kept.partition(" ")
     return Feedback.model_construct(
         turn=turn, candidate=candidate, event=event, text=text or None, rank=int(rank)

@@ -11,13 +11,13 @@ from turnwise.service.wire.fields import RESPONDER
 
 _DEFAULT_NAMES = frozenset({RESPONDER, "assistant"})
 _TURNS = 4
-"""Turns of several speakers after which the responder should have spoken."""
+"""Turns after which the responder should have spoken, where several speakers speak."""
 _TURNS_ALONE = 8
-"""Turns of one speaker after which the responder should have spoken."""
+"""Turns after which the responder should have spoken, where one speaker speaks."""
 
 
 def choose_responder(responder: str, speakers: Collection[str]) -> str:
-    """Return the responder of turns, as it was known before them, or by its other default name.
+    """Return the name of the responder: the given one, or the default name that spoke first.
 
     Args:
         responder: The responder that a session names, or the default one.
@@ -35,7 +35,7 @@ def name_speaker(speaker: str, responder: str) -> str:
 
 
 def warn_without_responder(turns: Sequence[Turn], responder: str) -> str | None:
-    """Return a warning if there are some turns, and none is by the responder."""
+    """Return a warning if the responder should have spoken in these turns, and has not."""
     speakers = list(dict.fromkeys(turn.speaker for turn in turns))
     is_alone = len(speakers) == 1
     if responder in speakers or len(turns) < (_TURNS_ALONE if is_alone else _TURNS):

@@ -32,7 +32,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -123,12 +123,27 @@ class Session:
     choice: str | None = None
 
 
+class _Meta(NamedTuple):
+    """The fields of the hash `meta` that `read_session.lua` returns; None for a missing one."""
+
+    version: bytes | None
+    epoch: bytes
+    responder: bytes
+    posts: bytes | None
+    """The number of posts."""
+    fingerprint: bytes
+    where: bytes | None
+    other_fingerprint: bytes | None
+    other_epoch: bytes | None
+    slots: bytes | None
+    choice: bytes | None
+    """The choice of the last turn."""
+
+
 class _Read(NamedTuple):
     """The reply of `read_session.lua`. If this model has no vectors, the reply ends before them."""
 
-    session: list[Any]
-    """Version, epoch, responder, number of posts, fingerprint, filter, what the script needs of
-    the other model, slots, and the choice of the last turn: bytes, None if missing."""
+    meta: _Meta
     prefix: bytes
     milliseconds: int
     """Time to live."""
@@ -143,11 +158,11 @@ class _Read(NamedTuple):
     @property
     def lost(self) -> bool:
         """Whether Redis lost posts, or the hash `meta`."""
-        return int(self.session[3] or 0) != len(self.posts)
+        return int(self.meta.posts or 0) != len(self.posts)
 
     def without_posts(self) -> "_Read":
         """Return the reply without posts and their vectors."""
-        return _Read(self.session, self.prefix, self.milliseconds, self.answer, [])
+        return _Read(self.meta, self.prefix, self.milliseconds, self.answer, [])
 
 
 class Offer(NamedTuple):
@@ -267,10 +282,10 @@ class SessionStore:
             *session.keys(*_list_names(_OTHER)),
         ]
         with redis_errors(self._metrics, "session_read") as outcome:
-            reply = await self._script["read_session"](
+            meta, *others = await self._script["read_session"](
                 keys=session.keys(*_key_parts()), args=wanted
             )
-            found = _Read(*reply)
+            found = _Read(_Meta(*meta), *others)
             if found.answer:
                 outcome.result = "replayed"
         answered = Answered(*found.answer.decode().split("\n", 2)) if found.answer else None
@@ -408,7 +423,7 @@ class SessionStore:
         return list(dict.fromkeys(ids)), page.cursor
 
     async def _admit(self, session: SessionKey, base: Session | None, most: int) -> None:
-        """Note that a session lives; reject a new one beyond `most` of its namespace."""
+        """Note that a session lives; reject a new one if its namespace has `most` already."""
         arguments: list[str | int] = [session.id, self._ttl, "" if base else most]
         with redis_errors(self._metrics, "session_write"):
             keys = [_live_key(session.namespace)]
@@ -421,18 +436,18 @@ class SessionStore:
             )
 
     def _make_session(self, found: _Read) -> Session | None:
-        version, epoch, responder, _, fingerprint, where, *_, slots, choice = found.session
-        if version is None:
+        meta = found.meta
+        if meta.version is None:
             return None
         kept = found.without_posts() if found.lost else found
         return Session(
-            version=version.decode(),
-            epoch=int(epoch),
-            responder=responder.decode(),
-            where=from_json(where) if where else None,
-            slots=from_json(slots) if slots else {},
+            version=meta.version.decode(),
+            epoch=int(meta.epoch),
+            responder=meta.responder.decode(),
+            where=from_json(meta.where) if meta.where else None,
+            slots=from_json(meta.slots) if meta.slots else {},
             prefix=kept.prefix.decode(),
-            fingerprint=self._fingerprint if kept.complete else fingerprint.decode(),
+            fingerprint=self._fingerprint if kept.complete else meta.fingerprint.decode(),
             turns=tuple(Turn(*post) for post in from_json(b"[" + b",".join(kept.posts) + b"]")),
             first=self._unpack_vectors(kept.first),
             encoded=self._unpack_vectors(kept.encoded),
@@ -440,7 +455,7 @@ class SessionStore:
             complete=kept.complete,
             lost=found.lost,
             expires_at=time() + found.milliseconds / 1000,
-            choice=choice.decode() if choice and not found.lost else None,
+            choice=meta.choice.decode() if meta.choice and not found.lost else None,
         )
 
     def _unpack_rows(self, rows: bytes | None, count: int) -> KeptRows | None:
@@ -479,7 +494,7 @@ def _live_key(namespace: str) -> str:
 
 
 def _pack_rows(change: Change) -> tuple[bytes, str]:
-    """Return the rows, with the epoch and the number of utterances that they belong to."""
+    """Return the rows as bytes, and as text the epoch and the number of their utterances."""
     if change.rows is None:
         return b"", ""
     packed = change.rows.total.tobytes() + change.rows.newest.tobytes()

@@ -119,7 +119,7 @@ class Update:
             keep_encoded=self._keep_encoded,
             encoded=new.encoded,
             rows=new.rows,
-            unchanged=self._same if self._changes_utterances else None,
+            unchanged=self._unchanged if self._changes_utterances else None,
             answered=answered,
             offer=offer,
         )
@@ -129,15 +129,18 @@ class Update:
         return join_turns(self.base.turns) if self.base else ()
 
     @cached_property
-    def _same(self) -> int:
-        """How many leading utterances have vectors that are still valid, if they have any."""
+    def _unchanged(self) -> int:
+        """The number of leading utterances whose vectors, if there are any, are still valid."""
         if self._has_another_responder:
             return 0
         return count_unchanged(self._utterances_before, self.utterances)
 
     @property
     def _has_another_responder(self) -> bool:
-        """Whether the vectors are relative to another responder than the one who has spoken."""
+        """Whether the responder changes to a speaker who has spoken before.
+
+        Then that speaker's utterances change their relation, so no vector is valid any more.
+        """
         if self.base is None or self.responder == self.base.responder:
             return False
         return any(turn.speaker == self.responder for turn in self.base.turns)
@@ -146,13 +149,13 @@ class Update:
     def _changes_utterances(self) -> bool:
         if self.base is None:
             return False
-        return self.base.lost or self._same < len(self._utterances_before)
+        return self.base.lost or self._unchanged < len(self._utterances_before)
 
     @property
     def _keep_first(self) -> int:
-        return min(len(self.base.first), self._same) if self.base else 0
+        return min(len(self.base.first), self._unchanged) if self.base else 0
 
     @property
     def _keep_encoded(self) -> int:
         """How many of the vectors that the encoder returned are kept."""
-        return min(self.base.complete, self._same) if self.base else 0
+        return min(self.base.complete, self._unchanged) if self.base else 0

@@ -31,7 +31,7 @@ class HashedContexts:
         self.texts = 0
         self.speakers = set[str]()
 
-    async def encode_once(self, context: Context) -> Context:
+    async def encode_for_heads(self, context: Context) -> Context:
         return context
 
     async def encode(self, context: Context, speaker: str) -> tuple[Float32, Float32]:

@@ -1,8 +1,8 @@
 """The use case of chat completions: the next reply after the messages of a chat client.
 
-The messages are the context of a turn that nobody keeps, or turns of a session if the request names
-one. If the pool has no reply, the fallback service answers, where there is one; otherwise, or if it
-fails, the answer is the fallback text of the pool.
+If the request names a session, the messages become turns of it; otherwise they are not kept. If the
+pool has no reply, the fallback service answers. Without such a service, or if it fails, the answer
+is the fallback text of the pool.
 """
 
 import logging
@@ -162,7 +162,7 @@ class Chat:
             raise InvalidRequest.field(reason, "messages")
         session_id = request.turnwise.session_id
         try:
-            if session_id is None:  # nobody keeps the messages
+            if session_id is None:  # the messages are not kept
                 *before, newest = self._read_turns(request, RESPONDER)
                 asked = _ask(request, newest)
                 return await self._turns.answer_after(namespace, before, asked, RESPONDER)
@@ -201,16 +201,18 @@ def missing_turns(kept: Sequence[Turn], given: Sequence[Turn]) -> Sequence[Turn]
     """Return the given turns that come after those which a session keeps.
 
     A client may leave out the oldest messages, and sends what the bot said with the next message
-    of the user. If the newest turn of the session is not among the given ones, only the last given
-    turn is new.
+    of the user. So the given turns before the new ones end as the session does, as far as both go
+    back. If no given turn is the newest one of the session, only the last given turn is new.
     """
-    said = [(turn.speaker, turn.text) for turn in kept]
-    heard = [(turn.speaker, turn.text) for turn in given]
-    for known in range(len(heard), 0, -1):
-        common = min(known, len(said))
-        if said and said[-common:] == heard[known - common : known]:
+    if not kept:
+        return given
+    kept_texts = [(turn.speaker, turn.text) for turn in kept]
+    given_texts = [(turn.speaker, turn.text) for turn in given]
+    for known in range(len(given), 0, -1):
+        overlap = min(known, len(kept))
+        if given_texts[known - overlap : known] == kept_texts[-overlap:]:
             return given[known:]
-    return given[-1:] if kept else given
+    return given[-1:]
 
 
 async def _stream(

@@ -72,14 +72,15 @@ class Learning:
             request: The feedback.
 
         Returns:
-            Whether the candidate has the utterance, or a near copy of it, among its examples now;
-            None where neither the request nor the pool asks for that.
+            Whether the examples of the candidate now have the utterance, or a near copy of it; None
+            if neither the request nor the pool asks to learn.
         """
         try:
             async with deadline(self._timeout):
                 if not await self._is_asked(session.namespace, pool, request):
                     return None
-                return bool(pool) and await self._learn(session, turn, pool, request.candidate)
+                if pool:
+                    return await self._learn(session, turn, pool, request.candidate)
         except ServiceError as error:
             _log.warning("a candidate of pool %s learned nothing: %s", pool, error)
         except Exception:  # a hook may raise anything, and the feedback is kept already
@@ -111,7 +112,7 @@ class Learning:
         """
         await find_candidate(await self._pools.view(namespace, pool), candidate)
         return await self._remove(
-            namespace, pool, lambda each: text in {None, each.text}, [candidate]
+            namespace, pool, lambda each: text is None or each.text == text, [candidate]
         )
 
     async def forget(self, namespace: str, prefix: str) -> int:
@@ -120,19 +121,20 @@ class Learning:
         Returns:
             The number of learned examples removed.
         """
-        removed = 0
-        for pool in await self._pools.list(namespace):
-            done = await self._remove(
-                namespace, pool.name, lambda each: (each.session or "").startswith(prefix)
-            )
-            removed += done.removed
-        return removed
+
+        def is_of_prefix(learned: Learned) -> bool:
+            return (learned.session or "").startswith(prefix)
+
+        pools = await self._pools.list(namespace)
+        return sum(
+            [(await self._remove(namespace, each.name, is_of_prefix)).removed for each in pools]
+        )
 
     async def _is_asked(self, namespace: str, pool: str, request: FeedbackRequest) -> bool:
-        """Return whether the request or else the pool asks to learn from the feedback."""
-        if request.learn is not None or request.event not in {"chosen", "edited"}:
-            return bool(request.learn)
-        if not pool:
+        """Return whether the request, or else the pool, asks to learn from the feedback."""
+        if request.learn is not None:
+            return request.learn
+        if not pool or request.event not in {"chosen", "edited"}:
             return False
         try:
             return (await self._pools.info(namespace, pool)).learn == "chosen"
@@ -172,6 +174,7 @@ class Learning:
         is_meant: Callable[[Learned], bool],
         ids: Sequence[str] | None = None,
     ) -> Unlearned:
+        """Remove the learned examples that a predicate names, from some candidates or all."""
         removed: dict[str, int] = {}
 
         def remove(before: Candidate) -> Candidate:

@@ -89,10 +89,10 @@ class Planning:
     async def _encode_goals(
         self, texts: Sequence[str], speakers: Sequence[str], method: Method
     ) -> tuple[Float32, Float32 | None]:
-        """Return a_y of the goals (n, d), and b_x (n, n, d) where the method reads it.
+        """Return [AFTER] of the goals (n, d), and [B2] (n, n, d) if the method links goals.
 
-        At [x, y], b_x is goal x as context, in its relation to the speaker of goal y. A goal has at
-        most two relations, and is encoded once in each.
+        [B2] at [x, y] is goal x in its relation to the speaker of goal y. A goal has at most two
+        relations, and is encoded once in each.
         """
         n = len(texts)
         candidates = candidate_inputs(texts)
@@ -104,16 +104,23 @@ class Planning:
             for target in speakers
         ]
         distinct = list(dict.fromkeys(links))
-        row = {item: index for index, item in enumerate(distinct)}
+        index_of = {link: index for index, link in enumerate(distinct)}
         vectors = await self._contexts.encode_texts(candidates + distinct)
         after = vectors[:n]
         before = vectors[n:]
-        return after, before[[row[link] for link in links]].reshape(n, n, -1)
+        return after, before[[index_of[link] for link in links]].reshape(n, n, -1)
 
     async def _compute_pull(
         self, context: Context, speakers: Sequence[str], after: Float32, *, published: bool
     ) -> Float32:
-        """Return the pull P(g) (n,), ours or CCL's, with the context relative to g's speaker."""
+        """Return the pull of each goal (n,), with the context relative to the goal's speaker.
+
+        Args:
+            context: The context.
+            speakers: The speakers of the n goals.
+            after: (n, d) [AFTER] of the goals.
+            published: Whether to compute the pull of CCL, not ours.
+        """
         count = len(context.utterances) if published else PULL_UTTERANCES
         query = published_pull_query if published else pull_query
         queries = {}
@@ -127,8 +134,15 @@ class Planning:
 def _find_orders(
     before: Float32 | None, after: Float32, pull: Float32 | None, top: int
 ) -> Sequence[Order]:
-    """Return the best orders: by curving alone without `before`, by the chain without `pull`."""
+    """Return the best orders: by the links of goals, by their pulls, or by both.
+
+    Args:
+        before: (n, n, d) [B2] of the goals; None if links do not count.
+        after: (n, d) [AFTER] of the goals.
+        pull: (n,) the pulls; None if they do not count.
+        top: Most orders to return.
+    """
     if before is None:
-        assert pull is not None  # a method uses one of them
+        assert pull is not None  # every method has at least one of the two
         return [plan_greedy(pull)]
     return plan_chain(chain_links(before, after), pull, top)

@@ -121,7 +121,7 @@ class Pools:
         store = request.store
         if encoder and encoder not in self._opener.backends:
             raise InvalidRequest.field(explain_missing_encoder(encoder), "encoder")
-        if store and self._opener.find_engine(store) is None and store != "local":
+        if store and store != "local" and self._opener.find_engine(store) is None:
             raise InvalidRequest.field(explain_missing_store(store), "store")
         key = await self._directory.resolve(PoolKey(namespace, name))
         if self._max_pools is None:
@@ -131,17 +131,17 @@ class Pools:
                 await self._check_number(key, self._max_pools)
                 revision = await self._create(key, request)
         await self._directory.count_change()
-        if encoder not in {None, revision.encoder_name}:
+        if encoder and encoder != revision.encoder_name:
             raise Conflict(
                 f"pool '{key.name}' exists and has the encoder '{revision.encoder_name}'"
             )
-        if store not in {None, revision.store_name}:
+        if store and store != revision.store_name:
             raise Conflict(f"pool '{key.name}' exists and is in the store '{revision.store_name}'")
         if pool := self._followed.open(key, revision):
             if pool.state == "ready":
                 await self.load(*key)
-            else:  # which may take long
-                self._followed.begin_read(pool)
+            else:
+                self._followed.begin_read(pool)  # it may take long
         return self._describe(await self._followed.find(key))
 
     async def _create(self, key: PoolKey, request: PoolRequest) -> Revision:
@@ -155,7 +155,11 @@ class Pools:
         return revision
 
     async def _make_record(self, key: PoolKey, request: PoolRequest) -> tuple[str, Revision]:
-        """Create a pool, with an empty collection if it is in the candidate store."""
+        """Create the record of a pool, and an empty collection if the pool is in a store.
+
+        Returns:
+            The incarnation of the pool, and its revision.
+        """
         engine = self._opener.find_engine(request.store or "local")
         if engine is None or (await self._records.revisions([key]))[0]:
             return await self._records.create(key, request)
@@ -163,7 +167,7 @@ class Pools:
         collection = await create_collection(key, engine, encoder)
         try:
             return await self._records.create(key, request, collection)
-        finally:  # another replica may have been first
+        finally:  # another replica may have created the pool first, with its own collection
             await drop_unused(self._records, key, engine, collection.name)
 
     async def upsert(
@@ -283,18 +287,18 @@ class Pools:
             Conflict: The name is an alias, or an alias points at the pool.
         """
         key = PoolKey(namespace, name)
-        listed, was_missing = await self._directory.unlist(key)
+        listed_incarnation, was_missing = await self._directory.unlist(key)
         try:
-            deleted = await self._delete(key)
+            deleted_incarnation = await self._delete(key)
         except BaseException:
-            if listed:
+            if listed_incarnation:
                 with suppress(Conflict, StateUnavailable):  # then a retry still finds the pool
-                    await self._directory.add(key, listed)
+                    await self._directory.add(key, listed_incarnation)
             raise
-        if deleted:  # another replica may have listed it again meanwhile
-            await self._directory.remove(key, deleted)
+        if deleted_incarnation:  # another replica may have listed it again meanwhile
+            await self._directory.remove(key, deleted_incarnation)
         self._followed.forget(key)
-        if not (listed or deleted or was_missing):
+        if not (listed_incarnation or deleted_incarnation or was_missing):
             raise not_found(key)
         self._followed.resources.files.remove(key)
         await self._directory.count_change()
@@ -347,6 +351,7 @@ class Pools:
         await self._directory.count_change()
 
     async def _check_number(self, key: PoolKey, most: int) -> None:
+        """Reject a new pool if its namespace has `most` already."""
         names = await self._directory.names()
         has = sum(other.namespace == key.namespace for other in names)
         if key not in names and has >= most:
@@ -358,6 +363,7 @@ class Pools:
     async def _edit(
         self, namespace: str, name: str, edit: Callable[[Pool], Awaitable[_Result]]
     ) -> _Result:
+        """Edit the newest version of a pool; begin again if the pool moves to another store."""
         with self._followed.resources.workers.edits.admit():
             while True:
                 pool = await self._followed.find(PoolKey(namespace, name), newest=True)

@@ -109,17 +109,17 @@ class Ranking:
 
     async def _rank_pool(self, view: PoolView, asked: _Asked) -> RankAnswer:
         request = asked.request
-        selecting = await self._request_selection(view, asked)
-        found = await self._retrieve(selecting, asked)
+        selection = await self._request_selection(view, asked)
+        found = await self._retrieve(selection, asked)
         fit = None
         if request.wants_fit:
-            fit = await self._pipeline.score(selecting, found)
+            fit = await self._pipeline.score(selection, found)
         candidates = await self._take_hits(view, found.hits, asked)
         judged = await self._judge(candidates, fit, asked)
         kept = judged.kept
         hits = [found.hits[index] for index in kept]
         top_k = request.top_k or len(hits)
-        order = await self._pipeline.order(selecting, hits, judged.scores[kept], top_k)
+        order = await self._pipeline.order(selection, hits, judged.scores[kept], top_k)
         ranking = judged.list_ranked([kept[index] for index in order])
         of_pool = {
             "confidence": found.confidence,
@@ -134,8 +134,9 @@ class Ranking:
         candidates = self._take_given(asked)
         fit = await self._score_given(candidates, asked)
         judged = await self._judge(candidates, fit, asked)
-        order = np.argsort(-judged.scores[judged.kept], kind="stable")[: asked.request.top_k]
-        indices = [judged.kept[index] for index in order.tolist()]
+        kept = judged.kept
+        order = np.argsort(-judged.scores[kept], kind="stable")[: asked.request.top_k]
+        indices = [kept[index] for index in order.tolist()]
         ranking = await asyncio.to_thread(judged.list_ranked, indices)
         return self._answer(asked, ranking, judged.list_rejected())
 
@@ -148,19 +149,19 @@ class Ranking:
             timings_ms=asked.timings.milliseconds(),
         )
 
-    async def _retrieve(self, selecting: SelectionRequest, asked: _Asked) -> Retrieved:
+    async def _retrieve(self, selection: SelectionRequest, asked: _Asked) -> Retrieved:
         """Return the short list of a pool."""
         request = asked.request
         toward_goals = bool(request.goals or request.avoid)
-        obstacle = self._pipeline.find_obstacle(selecting.view, asked.options)
+        obstacle = self._pipeline.find_obstacle(selection.view, asked.options)
         short_list = min(self._reranking.short_list, self._most_candidates(asked))
         found = await self._pipeline.retrieve(
-            selecting,
+            selection,
             count=max(request.top_k or 0, short_list),
             answers=1,
             confident=not (toward_goals or obstacle),
         )
-        return await self._pipeline.read_unsure(selecting, found)
+        return await self._pipeline.read_unsure(selection, found)
 
     async def _request_selection(self, view: PoolView, asked: _Asked) -> SelectionRequest:
         """Return the request for candidates of a pool, with the context and the repeats encoded."""
@@ -176,9 +177,9 @@ class Ranking:
         return SelectionRequest(view, encoded, repeats, asked.options, asked.timings)
 
     async def _take_hits(self, view: PoolView, hits: list[Hit], asked: _Asked) -> Candidates:
-        """Return hits as columns, with their vectors where heads estimate [B2] from these.
+        """Return hits as columns, with their vectors if heads are to estimate [B2] from them.
 
-        Guard rails need [B2] of the candidates exactly; for goals alone, heads estimate it.
+        They do so for goals alone: utterances to avoid need the exact [B2] of the candidates.
         """
         has_heads = self._contexts.has_heads and view.encoder_name != "pairwise"
         after = None
@@ -202,14 +203,14 @@ class Ranking:
                 f"{write_count(limit, 'candidate')}",
                 "candidates",
             )
-        whole = [
+        candidates = [
             GivenCandidate.model_construct(text=each) if isinstance(each, str) else each
             for each in given
         ]
         return Candidates(
-            ids=[each.id for each in whole],
-            texts=[each.text for each in whole],
-            speakers=[asked.context.name_speaker(each.speaker) for each in whole],
+            ids=[each.id for each in candidates],
+            texts=[each.text for each in candidates],
+            speakers=[asked.context.name_speaker(each.speaker) for each in candidates],
         )
 
     def _most_candidates(self, asked: _Asked) -> int:

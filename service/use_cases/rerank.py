@@ -46,10 +46,10 @@ class DocumentRanking:
                 rerank="cross_encoder" if has_cross_encoder else None,
             ),
         )
-        # A model may score a blank document above others.
         results = [
             _as_relevance(each, request, is_logit=has_cross_encoder) for each in ranked.ranking
         ]
+        # Blank documents go to the end: a model may score one above others.
         results.sort(key=lambda result: not request.texts[result.index].strip())
         return RerankAnswer.model_construct(
             id=request_id.get(""),

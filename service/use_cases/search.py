@@ -40,11 +40,11 @@ class Search:
         else:
             context = await self._contexts.encode_one(request.text)
         timings = Timings(self._metrics, "encode", "retrieve", "rerank")
-        selecting = SelectionRequest(view, context, NO_REPEATS, options, timings)
+        selection = SelectionRequest(view, context, NO_REPEATS, options, timings)
         found = await self._pipeline.retrieve(
-            selecting, count=request.top_k, answers=1, confident=False
+            selection, count=request.top_k, answers=1, confident=False
         )
-        scored = await self._pipeline.score(selecting, found)
+        scored = await self._pipeline.score(selection, found)
         candidates = [
             as_selected(hit, scored, index, request.slots) for index, hit in enumerate(found.hits)
         ]

@@ -103,7 +103,7 @@ class Sessions:
         update = Update(base, base.turns if base else (), settings.responder)
         where = json.dumps(settings.where)
         await self._commit(session, update, where=where, slots=json.dumps(settings.slots))
-        return None  # the next attempt reads the expiry
+        return None  # the next attempt finds these settings, and reads when the session expires
 
     async def transcript(self, namespace: str, session_id: str) -> Transcript:
         """Return the transcript.
@@ -196,7 +196,7 @@ class Sessions:
         session = SessionKey(namespace, session_id)
         now = await self._store.current_version()
         version = await self._store.delete(session)
-        if self._journal:  # it may hold a session that has expired
+        if self._journal:  # which may have lines of the session although it has expired
             line = DeletionLine(namespace=namespace, session=session_id, version=version or now)
             self._journal.write(line)
         if version is None:
@@ -230,7 +230,8 @@ class Sessions:
         ids, after = await self._store.page(namespace, prefix, cursor, part="*")
         for each in ids:
             version = await self._store.delete(SessionKey(namespace, each))
-            deleted += version is not None
+            if version is not None:
+                deleted += 1
             if self._journal and version and version > now:  # it began after `now`
                 line = DeletionLine(namespace=namespace, session=each, version=version)
                 self._journal.write(line)
@@ -284,7 +285,7 @@ class Sessions:
         slots: str | None = None,
     ) -> int | None:
         """Commit an update that adds no vectors; return the version after, if it was applied."""
-        new = self._contexts.without_new(update)
+        new = self._contexts.keep_rows(update)
         change = replace(update.change(new), where=where, slots=slots)
         return await self._store.commit(session, update.base, change)
 
@@ -298,32 +299,33 @@ class _Settings(NamedTuple):
 
     @classmethod
     def after(cls, request: SessionRequest, base: Session | None) -> Self:
-        """Return the settings after a request. Those that it leaves out are those of the session.
+        """Return the settings of the request; what it leaves out is as in the session.
 
         Args:
             request: The request.
             base: The session before; None where there is none.
         """
-        responder = request.responder
-        where = request.where
-        slots: Mapping[str, str] = request.slots or {}
+        settings = cls(request.responder, request.where, request.slots or {})
         if base is None:
-            return cls(responder, where, slots)
+            return settings
         given = request.model_fields_set
         if "responder" not in given:
-            responder = base.responder
+            settings = settings._replace(responder=base.responder)
         elif base.turns:
-            responder = name_speaker(responder, base.responder)
-        return cls(
-            responder,
-            where if "where" in given else base.where,
-            slots if "slots" in given else base.slots,
-        )
+            settings = settings._replace(responder=name_speaker(request.responder, base.responder))
+        if "where" not in given:
+            settings = settings._replace(where=base.where)
+        if "slots" not in given:
+            settings = settings._replace(slots=base.slots)
+        return settings
 
     def are_those_of(self, base: Session) -> bool:
         """Return whether a session has these settings."""
-        has_same = (base.responder, base.slots) == (self.responder, self.slots)
-        return has_same and Filter.of(base.where) == Filter.of(self.where)
+        return (
+            base.responder == self.responder
+            and base.slots == self.slots
+            and Filter.of(base.where) == Filter.of(self.where)
+        )
 
 
 def _compute_matrix(

@@ -135,14 +135,14 @@ class Turns:
             Overloaded: Too many turns of the session wait.
             ServiceError: Reading, encoding, searching or writing failed.
         """
-        posted = self._post(SessionKey(namespace, session_id), request, key)
+        posted = self._prepare(SessionKey(namespace, session_id), request, key)
         async with deadline(self._timeout) as limit:
-            if not request.commit:  # nothing is written, so it waits for no writer
-                base, _ = await self._read(posted)
-                response = await self._respond(posted, await self._extend(posted, base))
-                return response.answer
-            attempt = partial(self._attempt, posted, limit)
-            return await self._writers.change(posted.session, attempt)
+            if request.commit:
+                attempt = partial(self._attempt, posted, limit)
+                return await self._writers.change(posted.session, attempt)
+            base, _ = await self._read(posted)
+            response = await self._respond(posted, await self._extend(posted, base))
+            return response.answer
 
     async def answer_after(
         self, namespace: str, before: Sequence[Turn], request: TurnRequest, responder: str
@@ -161,7 +161,7 @@ class Turns:
             DeadlineExceeded: The answer was not ready in time.
             ServiceError: Encoding or searching failed.
         """
-        posted = self._post(SessionKey(namespace, ""), request, None)
+        posted = self._prepare(SessionKey(namespace, ""), request, None)
         turn = Turn(request.speaker, request.text or "", time())
         async with deadline(self._timeout):
             response = await self._respond(posted, Update(None, (*before, turn), responder))
@@ -171,7 +171,8 @@ class Turns:
         """Finish the idle work, but wait only briefly for it."""
         await self._idle.close()
 
-    def _post(self, session: SessionKey, request: TurnRequest, key: str | None) -> "_Posted":
+    def _prepare(self, session: SessionKey, request: TurnRequest, key: str | None) -> "_Posted":
+        """Check a request, and return it with the values that every attempt shares."""
         self._pipeline.reranking.check(request.rerank, explain=request.explain)
         return _Posted(
             session=session,
@@ -238,9 +239,10 @@ class Turns:
         name = posted.session.id
         request = posted.request
         before = base.turns if base else ()
-        if request.expected_turn not in {None, len(before) + 1}:
+        next_turn = len(before) + 1
+        if request.expected_turn is not None and request.expected_turn != next_turn:
             raise TurnConflict(
-                f"session '{name}' is at turn {len(before)}: the next is {len(before) + 1}, "
+                f"session '{name}' is at turn {len(before)}: the next is {next_turn}, "
                 f"not {request.expected_turn}"
             )
         if len(before) >= self._max_turns:
@@ -248,8 +250,8 @@ class Turns:
                 f"session '{name}' has {write_count(len(before), 'turn')}, which is the limit"
             )
         speakers = [turn.speaker for turn in before]
-        known = base.responder if base else RESPONDER
-        responder = choose_responder(known, [*speakers, request.speaker])
+        responder_before = base.responder if base else RESPONDER
+        responder = choose_responder(responder_before, [*speakers, request.speaker])
         speaker = name_speaker(request.speaker, responder)
         text = await self._read_text(posted, speaker, responder)
         candidate = request.candidate
@@ -339,7 +341,7 @@ class Turns:
             offer = Offer(answer.pool.name, answer.model, [each.id for each in answer.candidates])
         change = update.change(new, answered, offer)
         end = limit.when()
-        limit.reschedule(None)  # a commit that was cancelled could still land
+        limit.reschedule(None)  # no deadline: a commit that is cancelled could still take effect
         with posted.timings.stage("state", metric="session_write"):
             version = await self._sessions.commit(posted.session, update.base, change)
         if version is None:

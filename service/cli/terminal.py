@@ -15,10 +15,11 @@ from turnwise.service.wire.fields import MAX_TOP_K, RESPONDER, USER
 HELP = """\
 Write the user's turn. Then choose the bot's reply: type the number of a
 candidate, press Enter for the best one, or write a reply of your own.
-  /goal TEXT   rank toward the user saying TEXT; /goal alone removes the goal
-  /explain N   show how much each utterance adds to the score of candidate N
-  /undo        undo the last turn
-  /quit        end"""
+  /goal TEXT        rank toward the user saying TEXT; /goal alone removes the goal
+  /slot NAME=VALUE  fill the slot {NAME} of candidates; /slot NAME= removes the value
+  /explain N        show how much each utterance adds to the score of candidate N
+  /undo             undo the last turn
+  /quit             end"""
 
 
 class Chat:
@@ -84,6 +85,8 @@ class Chat:
     def _rank(self) -> None:
         """Show candidates for the current state of the session."""
         answer = self._ranking(self._top_k, explain=False)
+        for warning in answer.warnings:
+            self._note(warning)
         self._offer(answer.ranking, reranked=answer.reranked)
 
     def _ranking(self, top_k: int, *, explain: bool) -> RankAnswer:
@@ -93,7 +96,9 @@ class Chat:
     def _offer(self, choices: Sequence[Selected | Ranked], *, reranked: bool) -> None:
         self._choices = choices
         if not self._choices:
-            self._note(f"pool {self._pool} is empty; load candidates with `turnwise pool load`")
+            self._note(
+                f"pool {self._pool} offers no reply; load candidates with `turnwise pool load`"
+            )
             return
         score = "re-ranked" if reranked else "score"
         table = Table("", score, f"toward: {escape(self._goal)}" if self._goal else "reply")
@@ -111,6 +116,20 @@ class Chat:
         self._goal = text
         self._note(f"goal: the user says: {text}" if text else "no goal")
         if self.speaker == RESPONDER:
+            self._rank()
+
+    def _set_slot(self, assignment: str) -> None:
+        """Set or remove a value of the session for a slot; without a name, show all of them."""
+        slots = self._session.open().slots
+        name, _, value = map(str.strip, assignment.partition("="))
+        if name:
+            slots = {other: slots[other] for other in slots if other != name}
+            if value:
+                slots[name] = value
+            slots = self._session.open(slots=slots).slots
+        given = ", ".join(f"{name}={value}" for name, value in slots.items())
+        self._note(f"slots: {given or 'none'}")
+        if name and self.speaker == RESPONDER:
             self._rank()
 
     def _undo(self, _: str) -> None:
@@ -157,5 +176,6 @@ class Chat:
     _COMMANDS: ClassVar[dict[str, Callable[["Chat", str], None]]] = {
         "/explain": _explain,
         "/goal": _set_goal,
+        "/slot": _set_slot,
         "/undo": _undo,
     }

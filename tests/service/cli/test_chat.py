@@ -82,6 +82,33 @@ def test_explain_shows_what_each_utterance_contributes(chat: Chat, live: Live) -
     assert sum(float(share) for share, *_ in shares) == pytest.approx(float(score), abs=2e-3)
 
 
+def test_slots_get_values_and_lose_them(chat: Chat, live: Live) -> None:
+    live.make_pool("hi", [{"text": "Hi {name}, it is {day}!"}])
+    live.put("/sessions/s", {"slots": {"day": "Monday"}})
+    lines = (
+        "Hello",
+        "/slot",
+        "/slot name = Ada = B",
+        "1",
+        "/slot name=",
+        "/slot 1x=y",
+        "/slot day",
+    )
+    out = chat(*lines, options=("--pool", "hi"))
+    assert "has slots without a value: name" in out
+    assert "is empty" not in out
+    assert offered(out) == ["Hi Ada = B, it is Monday!"]
+    assert re.findall("^slots: (.*)", out, re.MULTILINE) == [
+        "day=Monday",
+        "day=Monday, name=Ada = B",
+        "day=Monday",
+        "none",
+    ]
+    assert "1x: use up to 64 letters, digits and _" in out
+    assert said(live)[-1] == ("bot", "Hi Ada = B, it is Monday!")
+    assert "slots" not in live.get("/sessions/s")
+
+
 def test_an_invalid_line_is_reported_and_the_chat_continues(chat: Chat, live: Live) -> None:
     out = chat("/undo", "/explain 1", "/dance", "Hello", "99", "x" * 33_000, "/explain x", "1")
     assert "no candidates yet" in out

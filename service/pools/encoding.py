@@ -198,3 +198,36 @@ async def encode_unknown(
         return vectors
 
     return await workers.edit(assemble)
+
+
+async def encode_new(
+    encoder: PoolEncoder,
+    workers: Workers,
+    candidates: Sequence[Candidate],
+    known: KnownVectors,
+    progress: EncodingProgress | None = None,
+) -> CandidateBatch:
+    """Return n candidates with the vectors of their texts and examples, as `encode_unknown` does.
+
+    Args:
+        encoder: Encodes the texts that are not known.
+        workers: Threads in which the vectors are assembled.
+        candidates: The candidates.
+        known: Vectors that need not be computed; newly encoded ones are added.
+        progress: Called with (texts encoded, texts to encode); examples are among them.
+    """
+    texts = [candidate.text for candidate in candidates]
+    said = list_examples(candidates)
+    new_examples, new_texts = await workers.edit(
+        lambda: (len({*said} - known.examples.keys()), len({*texts} - known.candidates.keys()))
+    )
+    encoded_before = 0
+
+    def report(encoded: int, _: int) -> None:
+        if progress:
+            progress(encoded_before + encoded, new_examples + new_texts)
+
+    examples = await encode_unknown(encoder, workers, said, known, report, kind="examples")
+    encoded_before = new_examples
+    vectors = await encode_unknown(encoder, workers, texts, known, report)
+    return CandidateBatch(candidates, vectors, examples)

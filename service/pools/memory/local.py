@@ -16,7 +16,7 @@ from turnwise.service.pools.candidate import (
     list_examples,
     select_changed,
 )
-from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_unknown
+from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_new
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.examples import Examples, Size
@@ -464,23 +464,17 @@ class LocalPool(Pool):
         """Return a planned edit with its vectors; those of texts in the pool are not encoded."""
         contents = self.contents
         candidates = plan.candidates
-        texts = [candidate.text for candidate in candidates]
 
-        def look_up() -> list[str]:
-            unknown = {text for text in texts if text not in known.candidates}
+        def look_up() -> None:
+            unknown = {each.text for each in candidates} - known.candidates.keys()
             known.candidates.update(contents.find_vectors(unknown))
-            said = list_examples(candidates)
-            unknown = {text for text in said if text not in known.examples}
+            unknown = {*list_examples(candidates)} - known.examples.keys()
             known.examples.update(contents.find_example_vectors(unknown))
-            return said
 
-        encode = partial(encode_unknown, self.encoder, self._workers)
-        examples = None
-        if said := await self._workers.edit(look_up):
-            example_vectors = await encode(said, known, progress, kind="examples")
-            examples = await self._workers.edit(lambda: Examples.of(candidates, example_vectors))
-        vectors = await encode(texts, known, progress)
-        return Edit(candidates, vectors, plan.removed, examples)
+        await self._workers.edit(look_up)
+        batch = await encode_new(self.encoder, self._workers, candidates, known, progress)
+        examples = await self._workers.edit(lambda: Examples.of(candidates, batch.examples))
+        return Edit(candidates, batch.vectors, plan.removed, examples)
 
     def _report_reading(self, progress: float) -> None:
         if self.state != "ready":

@@ -26,10 +26,9 @@ from turnwise.service.errors import Conflict, PoolNotReady
 from turnwise.service.pools.candidate import (
     Candidate,
     keep_learned,
-    list_examples,
     select_changed,
 )
-from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_unknown
+from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_new
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.workers import Work
 from turnwise.service.pools.pool import Backend, Pool, Revise
@@ -261,11 +260,7 @@ class RemotePool(Pool):
         progress: EncodingProgress | None = None,
     ) -> CandidateBatch:
         """Return candidates with their vectors; those of known texts are not encoded again."""
-        texts = [candidate.text for candidate in candidates]
-        encode = partial(encode_unknown, self.encoder, self._workers)
-        examples = await encode(list_examples(candidates), known, progress, kind="examples")
-        vectors = await encode(texts, known, progress)
-        return CandidateBatch(candidates, vectors, examples)
+        return await encode_new(self.encoder, self._workers, candidates, known, progress)
 
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove the candidates, and count one edit."""

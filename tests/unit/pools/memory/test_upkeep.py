@@ -87,12 +87,14 @@ async def test_an_upload_of_many_chunks_is_one_version(start: StartReplica, redi
     assert [*two.view().contents.candidates()] == candidates
 
 
-async def test_progress_counts_distinct_texts(start: StartReplica) -> None:
+async def test_progress_counts_distinct_texts_and_examples_together(start: StartReplica) -> None:
     one = await with_pool(start)
     steps: list[tuple[int, int]] = []
     candidates = [Candidate(str(number), f"Reply {number % 300}.") for number in range(400)]
+    candidates[0] = replace(candidates[0], examples=("When?", "Where?"))
+    candidates[1] = replace(candidates[1], examples=("When?",))
     await one.pools.upsert("n", "p", candidates, lambda *step: steps.append(step))
-    assert steps == [(256, 300), (300, 300)]
+    assert steps == [(2, 302), (258, 302), (302, 302)]
 
 
 @pytest.mark.usefixtures("short_chunks")

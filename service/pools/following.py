@@ -292,7 +292,8 @@ class FollowedPools:
 
     def _not_found(self, key: PoolKey) -> PoolNotFound:
         if key in self.missing.names:
-            return not_found(key, ": Redis lost it; restore a backup")
+            lost = f"there is no pool {key.describe()}: Redis lost it; restore a backup"
+            return PoolNotFound(lost)
         return not_found(key)
 
     def _is_current(self, pool: Pool) -> bool:

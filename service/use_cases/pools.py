@@ -21,7 +21,7 @@ from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder
 from turnwise.service.pools.following import FollowedPools
 from turnwise.service.pools.opener import explain_missing_encoder, explain_missing_store
 from turnwise.service.pools.pool import Pool, Revise
-from turnwise.service.pools.redis.values import PoolKey, PoolMoved, Revision, Summary, not_found
+from turnwise.service.pools.redis.values import PoolKey, PoolMoved, Revision, Summary
 from turnwise.service.pools.stores.new_collection import create_collection, drop_unused
 from turnwise.service.pools.view import CandidateBatch, PoolView
 from turnwise.service.wire.fields import StoreName
@@ -299,7 +299,7 @@ class Pools:
             await self._directory.remove(key, deleted_incarnation)
         self._followed.forget(key)
         if not (listed_incarnation or deleted_incarnation or was_missing):
-            raise not_found(key)
+            raise PoolNotFound(f"there is no pool {key.describe()}")
         self._followed.resources.files.remove(key)
         await self._directory.count_change()
 

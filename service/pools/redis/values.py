@@ -39,9 +39,9 @@ class PoolKey(NamedTuple):
         return f"'{self.name}' in namespace '{self.namespace}'"
 
 
-def not_found(key: PoolKey, why: str = "") -> PoolNotFound:
-    """Return the error that names the pool, and may say why it does not exist."""
-    return PoolNotFound(f"there is no pool {key.describe()}{why}")
+def not_found(key: PoolKey) -> PoolNotFound:
+    """Return the error that names the pool, and says how to create it."""
+    return PoolNotFound(f"there is no pool {key.describe()}; create it with PUT /pools/{key.name}")
 
 
 class Position(NamedTuple):

@@ -143,6 +143,22 @@ def test_no_candidate_and_no_pool(shop: Live, method: str) -> None:
         assert problem(shop.http.request(method, path, json=body)) == (404, kind)
 
 
+def test_a_missing_pool_says_how_to_create_it_and_a_deletion_does_not(live: Live) -> None:
+    context = [{"speaker": "user", "text": "Hello"}]
+    for method, path, body in (
+        ("PUT", "/pools/nowhere/candidates", [BYE]),
+        ("PATCH", "/pools/nowhere/candidates/pay", {}),
+        ("PUT", "/pools/one/alias", {"to": "nowhere"}),
+        ("POST", "/sessions/s/turn", {"speaker": "user", "text": "Hello", "pool": "nowhere"}),
+        ("POST", "/rank", {"context": context, "pool": "nowhere"}),
+        ("GET", "/pools/nowhere", None),
+    ):
+        answer = live.http.request(method, path, json=body)
+        assert problem(answer) == (404, "pool-not-found")
+        assert answer.json()["detail"].endswith("; create it with PUT /pools/nowhere")
+    assert "create" not in live.http.delete("/pools/nowhere").json()["detail"]
+
+
 EDITOR = {"Authorization": "Bearer editor"}
 READER = {"Authorization": "Bearer reader"}
 

@@ -142,28 +142,28 @@ class Within(Condition):
 
     path: FieldPath
     bounds: Mapping[str, str | float]
-    """The values to compare with, by `gt`, `gte`, `lt` and `lte`."""
-    _tests: tuple[tuple[str, Callable[[Any, Any], bool], str | float], ...]
-    """The kind of each bound, the comparison, and the bound."""
+    """The values to compare with, by `gt`, `gte`, `lt` and `lte`: all numbers, or all strings."""
+    _kind: str
+    _tests: tuple[tuple[Callable[[Any, Any], bool], str | float], ...]
+    """The comparison with each bound, and the bound."""
 
     @classmethod
     def of(cls, path: FieldPath, bounds: Mapping[str, str | float]) -> Self:
         """Return the condition."""
-        tests = ((_kind(bound), _COMPARISONS[name], bound) for name, bound in bounds.items())
-        return cls(path, bounds, tuple(tests))
+        (kind,) = set(map(_kind, bounds.values()))
+        tests = ((_COMPARISONS[name], bound) for name, bound in bounds.items())
+        return cls(path, bounds, kind, tuple(tests))
 
     @property
     def compared(self) -> frozenset[Compared]:
-        """The path, with a value of the kind of each bound."""
-        return frozenset(Compared(self.path, (_kind(bound),)) for bound in self.bounds.values())
+        """The path, with a value of the kind of the bounds."""
+        return frozenset([Compared(self.path, (self._kind,))])
 
     def matches(self, metadata: Metadata) -> bool:
         """Return whether one value is of the kind of the bounds, and within them."""
-        for value in values_at(metadata, self.path):
-            kind = _kind(value)
-            if all(kind == other and holds(value, bound) for other, holds, bound in self._tests):
-                return True
-        return False
+        values = values_at(metadata, self.path)
+        comparable = (value for value in values if _kind(value) == self._kind)
+        return any(all(holds(value, bound) for holds, bound in self._tests) for value in comparable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +270,7 @@ class _Parser:
             for name, bound in value.items()
             if name in _COMPARISONS
         }
+        _check_one_kind(bounds, loc)
         parts: list[Condition] = [Within.of(path, bounds)] if bounds else []
         for name, given in value.items():
             if name not in _COMPARISONS:
@@ -321,6 +322,15 @@ class _Parser:
 
 def _join_conditions(parts: list[Condition]) -> Condition:
     return parts[0] if len(parts) == 1 else Combined("all", tuple(parts))
+
+
+def _check_one_kind(bounds: Mapping[str, str | float], loc: tuple[str | int, ...]) -> None:
+    """Reject a range of a number and a string: no value is within both."""
+    kinds = {name: _kind(bound) for name, bound in bounds.items()}
+    first = next(iter(kinds), "")
+    for name, kind in kinds.items():
+        if kind != kinds[first]:
+            raise InvalidRequest.field(f"should be {kinds[first]}, as '{first}' is", *loc, name)
 
 
 def _check_finite(value: _ValueT, loc: tuple[str | int, ...]) -> _ValueT:

@@ -36,7 +36,8 @@ FILTER_SCHEMAS: dict[str, JsonValue] = {
     },
     "FilterCondition": {
         "title": "FilterCondition",
-        "description": "A value holds all of these conditions.",
+        "description": "A value holds all of these conditions. The bounds of a range are all "
+        "numbers or all strings.",
         "type": "object",
         "minProperties": 1,
         "additionalProperties": False,

@@ -531,7 +531,7 @@ export interface components {
         };
         /**
          * FilterCondition
-         * @description A value holds all of these conditions.
+         * @description A value holds all of these conditions. The bounds of a range are all numbers or all strings.
          */
         FilterCondition: {
             exists?: boolean;

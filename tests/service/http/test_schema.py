@@ -22,6 +22,8 @@ _BEYOND_A_SCHEMA = [
     "should be an object with at least one field",
     "should have at least one condition",
     "is not a condition",
+    "should be a number, as '",
+    "should be a string, as '",
     "there is no confidence",
     "needs a message of the user or the assistant",
     "this service has no candidate store",

@@ -111,7 +111,6 @@ def test_a_field_that_no_candidate_has_is_a_warning_in_every_answer(menu: Live) 
         ({"price.net": "3"}, "'price.net' with a string,"),
         ({"topic": {"not": 3}}, "'topic' with a number,"),
         ({"topic": {"in": [3, True]}}, "'topic' with a number and true or false,"),
-        ({"price.net": {"gte": 3, "lt": "9"}}, "'price.net' with a string,"),
     ],
 )
 def test_a_comparison_with_a_value_of_another_kind_is_a_warning(

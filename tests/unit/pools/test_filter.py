@@ -94,6 +94,8 @@ def nested(levels: int) -> dict[str, Any]:
         ({"price": {"gt": True}}, ("price", "gt")),
         ({"price": {"lt": None}}, ("price", "lt")),
         ({"price": {"lt": math.inf}}, ("price", "lt")),
+        ({"price": {"gt": 3, "lt": 9, "lte": "9"}}, ("price", "lte")),
+        ({"any": [{"sent": {"gte": "2026-11-01", "lt": 2027}}]}, ("any", 0, "sent", "lt")),
         ({"price": {"in": [1, -math.inf]}}, ("price", "in", 1)),
         ({"topic": "x" * 16_000}, ()),
         ({"any": {"topic": "hotel"}}, ("any",)),

@@ -310,10 +310,9 @@ _NAMES = st.sampled_from(["a", "b", 'q"', "a.b"])
 _VALUES = st.recursive(
     _PLAIN, lambda v: st.lists(v, max_size=5) | st.dictionaries(_NAMES, v, max_size=3), max_leaves=6
 )
-_BOUNDS = st.dictionaries(
-    st.sampled_from(["gt", "gte", "lt", "lte"]),
-    st.integers(-3, 3) | st.text(max_size=2),
-    min_size=1,
+_BOUNDS = st.one_of(
+    st.dictionaries(st.sampled_from(["gt", "gte", "lt", "lte"]), bound, min_size=1)
+    for bound in (st.integers(-3, 3), st.text(max_size=2))
 )
 _CONDITIONS = st.one_of(
     _PLAIN,

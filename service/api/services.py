@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
     from turnwise.service.encoder.batcher import Priority
     from turnwise.service.encoder.model import Encoder
     from turnwise.service.encoder.queue import EncoderQueue
-    from turnwise.service.pools import FollowedPools
+    from turnwise.service.pools import FollowedPools, PoolFollower
     from turnwise.service.use_cases.candidates import Candidates
     from turnwise.service.use_cases.chat import Chat
     from turnwise.service.use_cases.learning import Learning
@@ -122,6 +122,7 @@ class Services(EncoderServices):
     candidates: "Candidates"
     upload_checks: "UploadChecks"
     followed_pools: "FollowedPools"
+    pool_follower: "PoolFollower"
     redis_answers: Check
     """Returns whether Redis accepts writes."""
     store_answers: Check | None = None
@@ -129,7 +130,7 @@ class Services(EncoderServices):
 
     async def checks(self) -> dict[str, bool]:
         """Return the checks of `/readyz`, and whether each passes."""
-        own = {"pools": self.followed_pools.ready, "redis": await self.redis_answers()}
+        own = {"pools": self.pool_follower.ready, "redis": await self.redis_answers()}
         if self.store_answers:
             own["store"] = await self.store_answers()
         return own | await EncoderServices.checks(self)

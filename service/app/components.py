@@ -21,7 +21,7 @@ from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.encoder.remote import RemoteEncoder
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import FollowedPools, PoolEncoder, RunningQueries
+from turnwise.service.pools import FollowedPools, PoolEncoder, PoolFollower, RunningQueries
 from turnwise.service.pools.resources import PoolLimits
 from turnwise.service.pools.stores import CandidateStore, connect_store
 from turnwise.service.redis.connection import connect
@@ -54,7 +54,7 @@ _LAST_BATCH = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """The running components. The pools do not follow Redis before `followed_pools.start()`."""
+    """The running components. The pools do not follow Redis before `pool_follower.start()`."""
 
     redis: Redis
     """The connections of sessions."""
@@ -65,6 +65,7 @@ class Components:
     """The queues of the encoder and, if there is one, of the pairwise model."""
     cached: CachedEncoder
     followed_pools: FollowedPools
+    pool_follower: PoolFollower
     pools: Pools
     pairwise: Pairwise | None
     store: CandidateStore | None
@@ -97,6 +98,8 @@ async def running_components(
             stack.push_async_callback(store.close)
         followed = _make_followed_pools(settings, redis_of_pools, encoders, metrics, store)
         stack.push_async_callback(followed.close)
+        follower = PoolFollower(followed, metrics)
+        stack.push_async_callback(follower.close)
         pools = Pools(
             followed, metrics, max_pools=settings.max_pools, max_aliases=settings.max_aliases
         )
@@ -107,6 +110,7 @@ async def running_components(
             queues=tuple(queues),
             cached=cached,
             followed_pools=followed,
+            pool_follower=follower,
             pools=pools,
             pairwise=pairwise,
             store=store,

@@ -93,7 +93,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
             stack.push_async_callback(asyncio.to_thread, journal.close)
         url = settings.redis_url or await _start_private_redis(settings.redis_folder, stack)
         components = await stack.enter_async_context(running_components(settings, url, metrics))
-        await components.followed_pools.start([PoolKey(DEFAULT_NAMESPACE, DEFAULT_POOL)])
+        await components.pool_follower.start([PoolKey(DEFAULT_NAMESPACE, DEFAULT_POOL)])
         reranking = await _load_reranking(settings, components.queues[0], metrics)
         stack.push_async_callback(reranking.close)
         planner = FairThreads(1, "planner", metrics)
@@ -122,7 +122,7 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
                 settings.default_pool,
                 settings.max_pool_size,
             )
-            await components.followed_pools.keep_filled(fill)
+            await components.pool_follower.keep_filled(fill)
         following = asyncio.create_task(keys.follow())
         stack.callback(following.cancel)
         yield services
@@ -354,6 +354,7 @@ def _make_services(parts: _Parts) -> Services:
         search=use_cases.make_search(),
         planning=use_cases.make_planning(),
         followed_pools=components.followed_pools,
+        pool_follower=components.pool_follower,
         store_answers=once_a_second(partial(answers, engine)) if engine else None,
         redis_answers=once_a_second(write_check),
     )

@@ -1,7 +1,8 @@
 """Candidate pools: in the memory of each replica, or in a candidate store.
 
-- `following` (`FollowedPools`): the pools of this replica, which follow Redis; `pool` (`Pool`): one
-  of them; `view` (`PoolView`): one version of it, as a request searches it.
+- `followed` (`FollowedPools`): the pools of this replica; `following` (`PoolFollower`): polls Redis
+  for them; `pool` (`Pool`): one of them; `view` (`PoolView`): one version of it, as a request
+  searches it.
 - `opener`: makes pools; `resources`: what they share; `names`: names and aliases; `missing`: those
   that Redis lost; `readiness`: the pools that a replica waits for; `namespace_limit`.
 - `candidate`, `filter`, `encoding`: candidates, conditions on their metadata, their vectors.
@@ -28,7 +29,8 @@ from turnwise.service.pools.files.snapshot import (
     write_snapshot,
 )
 from turnwise.service.pools.filter import Filter
-from turnwise.service.pools.following import FollowedPools
+from turnwise.service.pools.followed import FollowedPools
+from turnwise.service.pools.following import PoolFollower
 from turnwise.service.pools.memory.segment import Hit, Match
 from turnwise.service.pools.redis.values import PoolKey
 from turnwise.service.pools.view import PoolView, warn_about_filter
@@ -40,6 +42,7 @@ __all__ = [
     "Hit",
     "Match",
     "PoolEncoder",
+    "PoolFollower",
     "PoolKey",
     "PoolView",
     "RunningQueries",

@@ -18,7 +18,7 @@ from turnwise.service.errors import (
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.candidate import Candidate, distinct
 from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder
-from turnwise.service.pools.following import FollowedPools
+from turnwise.service.pools.followed import FollowedPools
 from turnwise.service.pools.opener import explain_missing_encoder, explain_missing_store
 from turnwise.service.pools.pool import Pool, Revise
 from turnwise.service.pools.redis.values import PoolKey, PoolMoved, Revision, Summary

@@ -30,7 +30,7 @@ from turnwise.models.roles import EncoderKind
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.doctor.examine import examine
 from turnwise.service.cli.main import main
-from turnwise.service.pools import following
+from turnwise.service.pools import followed
 from turnwise.service.selection import reranking
 from turnwise.service.settings import Settings
 
@@ -43,7 +43,7 @@ Command = Callable[..., str]
 def long_waits() -> Iterator[None]:
     """Let what a turn waits for take longer than a second, as it may on a busy machine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(following, "FIRST_READ_SECONDS", PATIENCE)
+        patch.setattr(followed, "FIRST_READ_SECONDS", PATIENCE)
         patch.setattr(reranking, "CASCADE_SECONDS", PATIENCE)
         yield
 

@@ -246,6 +246,7 @@ def make_app(parts: Parts, **settings: Any) -> FastAPI:
         candidates=stub,
         upload_checks=no_checks,
         followed_pools=stub,
+        pool_follower=stub,
         queues=(stub,),
         bodies=make_python_threads("bodies", metrics),
         uploads=make_python_threads("uploads", metrics),

@@ -21,15 +21,18 @@ from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import (
     Candidate,
     FollowedPools,
+    PoolFollower,
     PoolKey,
     PoolView,
     RunningQueries,
+    followed,
     following,
 )
 from turnwise.service.pools.memory import upkeep
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.resources import PoolLimits
+from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.redis.connection import connect
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import Edited, PoolInfo, PoolRequest
@@ -91,12 +94,22 @@ class Replica:
     """A replica of the service without its sessions; its methods work on the pool `p` of `n`."""
 
     def __init__(
-        self, pools: Pools, followed: FollowedPools, encoder: DirectEncoder, metrics: Metrics
+        self,
+        pools: Pools,
+        followed: FollowedPools,
+        follower: PoolFollower,
+        encoder: DirectEncoder,
+        metrics: Metrics,
     ) -> None:
         self.pools = pools
         self.followed = followed
+        self.follower = follower
         self.encoder = encoder
         self.metrics = metrics
+
+    async def close(self) -> None:
+        await self.follower.close()
+        await self.followed.close()
 
     async def create(self, description: str = "") -> PoolInfo:
         return await self.pools.create("n", "p", PoolRequest(description=description))
@@ -165,7 +178,7 @@ async def start(
 ) -> AsyncIterator[StartReplica]:
     """Starts replicas, which see changes in Redis soon, and stop after the test."""
     monkeypatch.setattr(following, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(following, "FIRST_READ_SECONDS", PATIENCE)  # a busy machine is slow
+    monkeypatch.setattr(followed, "FIRST_READ_SECONDS", PATIENCE)  # a busy machine is slow
     replicas = count()
     async with AsyncExitStack() as stack:
 
@@ -181,14 +194,16 @@ async def start(
             exact_limit: int = 10_000,
             max_pool_size: int = 10_000,
             max_pools_bytes: int | None = None,
-            **seconds: float,
+            refused_seconds: float = 300.0,
+            fill_seconds: float = 10.0,
+            store: CandidateStore | None = None,
         ) -> Replica:
             redis = await stack.enter_async_context(connect(url, cluster=cluster, timeout=5.0))
             encoder = DirectEncoder(tiny_encoder(EncoderKind.TRIPLE), fingerprint)
             metrics = Metrics()
             encoders = {"default": RunningQueries(cast(CachedEncoder, encoder))}
             folder = tmp_path / (data or f"replica-{next(replicas)}")
-            followed = FollowedPools(
+            pools = FollowedPools(
                 redis,
                 encoders,
                 metrics,
@@ -196,14 +211,17 @@ async def start(
                 search_threads=1,
                 index_folder=folder,
                 names_file=folder / "names.json",
-                **seconds,
+                store=store,
+                refused_seconds=refused_seconds,
             )
-            await followed.start([PoolKey("n", "p")])
-            stack.push_async_callback(followed.close)
+            follower = PoolFollower(pools, metrics, fill_seconds=fill_seconds)
+            use_cases = Pools(pools, metrics, max_pools=max_pools, max_aliases=max_aliases)
+            replica = Replica(use_cases, pools, follower, encoder, metrics)
+            await follower.start([PoolKey("n", "p")])
+            stack.push_async_callback(replica.close)
             if ready:
-                await until(lambda: followed.ready)
-            pools = Pools(followed, metrics, max_pools=max_pools, max_aliases=max_aliases)
-            return Replica(pools, followed, encoder, metrics)
+                await until(lambda: follower.ready)
+            return replica
 
         yield start_replica
 

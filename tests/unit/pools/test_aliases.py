@@ -70,7 +70,7 @@ async def test_a_poll_that_began_before_an_alias_moved_does_not_move_it_back(
         return found
 
     patch_records(monkeypatch, "aliases", late, Directory)
-    await one.followed.poll()
+    await one.follower.poll()
     assert await served(one) == ["b"]
     assert await served(one, "new") == ["a"]
 

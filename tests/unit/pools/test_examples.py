@@ -60,7 +60,7 @@ async def test_another_model_encodes_each_example_once(
     names = [key.decode().rpartition(":")[2] for key in chunks]
     for model in ("two", "three"):
         replica = await start(fingerprint=model)
-        await until(lambda replica=replica: replica.followed.ready)  # type: ignore[misc]
+        await until(lambda replica=replica: replica.follower.ready)  # type: ignore[misc]
         questions = {f"Question {n}?" for n in range(4)} | {"Any?"}
         assert sorted(replica.encoder.utterances) == sorted(questions)
         again = await start(fingerprint=model, ready=True)

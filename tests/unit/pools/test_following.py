@@ -23,7 +23,7 @@ from turnwise.service.errors import (
     StateUnavailable,
     StoreUnavailable,
 )
-from turnwise.service.pools import Candidate, following
+from turnwise.service.pools import Candidate, followed, following
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.redis import records
 from turnwise.service.pools.redis.records import PoolRecords
@@ -169,7 +169,7 @@ async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica
     one = await with_pool(start, "One.", "Two.")
     await one.upsert(Candidate.of("Three.", "m", {"a": [1, {"b": None}]}))
     before = one.contents(), one.version(), (await one.view().vectors(["m"])).tobytes()
-    await one.followed.close()
+    await one.close()
     two = await start(ready=True)
     view = two.view()
     assert (two.contents(), view.version, (await view.vectors(["m"])).tobytes()) == before
@@ -292,7 +292,7 @@ async def test_a_pool_that_is_created_anew_during_a_poll_stays(
         return found
 
     patch_records(monkeypatch, "revisions", between)
-    await replica.followed.poll()
+    await replica.follower.poll()
     assert replica.info().description == "new"
 
 
@@ -342,14 +342,14 @@ async def test_a_service_that_starts_without_redis_becomes_ready_with_it(
 ) -> None:
     redis_server.kill()
     replica = await start(redis_server.url)
-    assert not replica.followed.ready
+    assert not replica.follower.ready
     for ask in (replica.view, replica.info):
         with pytest.raises(StateUnavailable):
             ask()
     with pytest.raises(StateUnavailable):
         await replica.names()
     redis_server.start()
-    await until(lambda: replica.followed.ready)
+    await until(lambda: replica.follower.ready)
 
 
 async def test_polls_that_fail_alike_are_logged_once(
@@ -376,9 +376,9 @@ async def test_a_pool_that_must_exist_is_filled_when_redis_is_there(
 ) -> None:
     redis_server.kill()
     replica = await start(redis_server.url, fill_seconds=0.1)
-    await replica.followed.keep_filled(lambda: replica.fill("default", "One."))
+    await replica.follower.keep_filled(lambda: replica.fill("default", "One."))
     redis_server.start()
-    await until(lambda: replica.followed.ready)
+    await until(lambda: replica.follower.ready)
     assert [text for text, _ in replica.contents("default").values()] == ["One."]
 
 
@@ -394,9 +394,9 @@ async def test_a_pool_that_cannot_be_filled_at_the_start_is_filled_later(
             raise errors.pop()
         await replica.fill("default", "One.")
 
-    await replica.followed.keep_filled(fill)
-    assert not replica.followed.ready
-    await until(lambda: replica.followed.ready)
+    await replica.follower.keep_filled(fill)
+    assert not replica.follower.ready
+    await until(lambda: replica.follower.ready)
     assert replica.version("default") == 1
 
 
@@ -423,7 +423,7 @@ async def test_redis_keeps_the_vectors_of_the_last_two_models(
     models = ["one", "two", "three"]
     for model in models:
         replica = await start(fingerprint=model)
-        await until(lambda replica=replica: replica.followed.ready)  # type: ignore[misc]
+        await until(lambda replica=replica: replica.follower.ready)  # type: ignore[misc]
     (chunk,) = [key async for key in redis.scan_iter(_type="hash") if b"chunk" in key]
     kept = [field for field in await redis.hkeys(chunk) if field.startswith(b"vectors:")]
     assert sorted(kept) == [b"vectors:three", b"vectors:two"]
@@ -455,14 +455,14 @@ async def test_a_pool_that_is_being_encoded_is_not_half_there(
     monkeypatch.setattr("tests.unit.pools.conftest.DirectEncoder.opened", closed.wait)
     two = await start(fingerprint="other")
     await until(lambda: two.info().state == "encoding")
-    assert not two.followed.ready
-    monkeypatch.setattr(following, "FIRST_READ_SECONDS", 0.0)
+    assert not two.follower.ready
+    monkeypatch.setattr(followed, "FIRST_READ_SECONDS", 0.0)
     with pytest.raises(PoolNotReady, match="encoded for this replica's model"):
         two.view()
     with pytest.raises(PoolNotReady):
         await two.upsert("Three.")
     closed.set()
-    await until(lambda: two.followed.ready)
+    await until(lambda: two.follower.ready)
     assert len(two.contents()) == 2
 
 
@@ -473,9 +473,9 @@ async def test_a_pool_that_is_dropped_while_it_is_read_does_not_delay_readiness(
     monkeypatch.setattr("tests.unit.pools.conftest.DirectEncoder.opened", asyncio.Event().wait)
     two = await start(fingerprint="other")
     await until(lambda: two.info().state == "encoding")
-    assert not two.followed.ready
+    assert not two.follower.ready
     await one.pools.drop("n", "p")
-    await until(lambda: two.followed.ready)
+    await until(lambda: two.follower.ready)
 
 
 async def test_a_replica_that_starts_waits_for_the_pool_to_which_an_alias_is_moved(
@@ -490,9 +490,9 @@ async def test_a_replica_that_starts_waits_for_the_pool_to_which_an_alias_is_mov
     await one.pools.point("n", "shop", "q")
     await one.pools.drop("n", "p")
     await until(lambda: not two.knows())
-    assert not two.followed.ready
+    assert not two.follower.ready
     encoder_works.set()
-    await until(lambda: two.followed.ready)
+    await until(lambda: two.follower.ready)
     assert two.contents("q") == one.contents("q")
 
 
@@ -505,7 +505,7 @@ async def test_a_pool_that_another_replica_has_just_made_is_read_at_once_or_is_n
     await one.create()
     await one.upsert("One.")
     with monkeypatch.context() as patched:
-        patched.setattr(following, "FIRST_READ_SECONDS", 0.0)
+        patched.setattr(followed, "FIRST_READ_SECONDS", 0.0)
         with pytest.raises(PoolNotReady):
             await two.pools.view("n", "p")
     assert [*(await two.pools.view("n", "p")).contents.candidates()] == some("One.")

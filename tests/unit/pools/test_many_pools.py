@@ -31,10 +31,10 @@ async def test_a_poll_without_changes_sends_one_command_however_many_pools_there
     replica = await start()
     await replica.create()
     await redis.hset("tw:pools", mapping={f"n/p{number}": "x" for number in range(1000)})
-    await replica.followed.poll()
+    await replica.follower.poll()
     before = await commands()
     for _ in range(10):
-        await replica.followed.poll()
+        await replica.follower.poll()
     assert await commands() - before == 10
 
 
@@ -66,23 +66,23 @@ async def test_a_new_replica_first_reads_the_pools_that_requests_have_lately_nam
     for name in ("p", "q", "r", "s"):
         await one.fill(name, "One.")
     await one.pools.drop("n", "s")
-    await one.followed.poll()
+    await one.follower.poll()
     assert not await redis.exists(noted)  # changes alone cause no write
     monkeypatch.setattr(following, "NOTE_SECONDS", 0.0)
-    await one.followed.poll()
+    await one.follower.poll()
     assert await redis.zrange(noted, 0, -1) == [b"n/p", b"n/q", b"n/r"]
     await redis.zadd(noted, {"n/r": time() - old, "n/s": time(), "n/t": time() - old})
     await one.pools.view("n", "q")
-    await one.followed.poll()  # which forgets the old ones
+    await one.follower.poll()  # which forgets the old ones
     two = await start(ready=True)
     assert [info.state for info in await two.pools.list("n")] == ["ready", "ready", "unread"]
     scores = await redis.zrange(noted, 0, -1, withscores=True)
-    await two.followed.poll()
-    await two.followed.close()
+    await two.follower.poll()
+    await two.close()
     assert await redis.zrange(noted, 0, -1, withscores=True) == scores  # no request named any there
     await one.pools.point("n", "shop", "r")
     await one.pools.view("n", "shop")
-    await one.followed.close()
+    await one.close()
     assert await redis.zrange(noted, 0, -1) == [b"n/p", b"n/s", b"n/q", b"n/r"]
 
 
@@ -138,11 +138,11 @@ async def test_a_pool_that_nobody_asks_for_is_given_up_and_read_again(
     await replica.pools.point("n", "shop", "q")
     await replica.pools.view("n", "shop")
     monkeypatch.setattr(following, "IDLE_SECONDS", 0.0)
-    await replica.followed.poll()
+    await replica.follower.poll()
     assert {info.state for info in await replica.pools.list("n")} == {"unread"}
     assert replica.gauges() == [None, None]
-    assert replica.followed.ready
-    await replica.followed.poll()  # which does not read the pool of the alias
+    assert replica.follower.ready
+    await replica.follower.poll()  # which does not read the pool of the alias
     assert not replica.knows()
     assert [*(await replica.pools.view("n", "shop")).contents.candidates()] == some("One.")
 

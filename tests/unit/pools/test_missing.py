@@ -29,7 +29,7 @@ def missing(replica: Replica) -> list[str]:
 
 async def misses(replica: Replica, *names: str) -> bool:
     """Poll, and return whether these names alone are missing."""
-    await replica.followed.poll()
+    await replica.follower.poll()
     return missing(replica) == [*names]
 
 
@@ -41,7 +41,7 @@ async def test_lost_names_are_missing_until_they_are_back_or_deleted(
         await one.fill(name, "One.")
     for alias in ("shop", "bar"):
         await one.pools.point("n", alias, "q")
-    await one.followed.poll()
+    await one.follower.poll()
     await redis.flushall()
     names = ("n/bar", "n/p", "n/q", "n/r", "n/shop")
     assert await misses(one, *names)
@@ -66,10 +66,10 @@ async def test_lost_names_are_missing_until_they_are_back_or_deleted(
 async def test_names_are_noted_again_after_a_second_loss(start: StartReplica, redis: Redis) -> None:
     one = await start()
     await one.fill("q", "One.")
-    await one.followed.poll()
+    await one.follower.poll()
     for _ in range(2):
         await redis.flushall()
-        await one.followed.poll()
+        await one.follower.poll()
         assert await redis.smembers("tw:missing:{tw:pools}") == {b"n/q"}
 
 
@@ -78,11 +78,11 @@ async def test_names_are_noted_that_redis_loses_while_they_are_read(
 ) -> None:
     one = await start()
     await one.fill("q", "One.")
-    await one.followed.poll()
+    await one.follower.poll()
     changes = await one.followed.directory.changes()
     await redis.flushall()
     await one.followed.missing.update(changes, frozenset())
-    await one.followed.poll()
+    await one.follower.poll()
     assert missing(one) == ["n/q"]
 
 
@@ -90,7 +90,7 @@ async def test_a_pool_that_was_deleted_is_not_missing(start: StartReplica) -> No
     one = await start()
     two = await start()
     await one.fill("q", "One.")
-    await two.followed.poll()
+    await two.follower.poll()
     assert PoolKey("n", "q") in two.followed.names.listed
     await one.pools.drop("n", "q")
     assert await misses(two)
@@ -103,8 +103,8 @@ async def test_a_replica_that_starts_alone_knows_the_names_by_its_file(
 ) -> None:
     one = await start(data="kept")
     await one.fill("q", "One.")
-    await one.followed.poll()
-    await one.followed.close()
+    await one.follower.poll()
+    await one.close()
     await redis.flushall()
     assert missing(await start(data="kept")) == ["n/q"]
     assert missing(await start(data="other")) == ["n/q"]  # which Redis has by now
@@ -118,7 +118,7 @@ async def test_a_file_of_names_that_cannot_be_read_is_written_again(
     file.write_text("broken")
     one = await start(data="kept")
     await one.fill("q", "One.")
-    await one.followed.poll()
+    await one.follower.poll()
     assert "q" in file.read_text()
 
 
@@ -129,7 +129,7 @@ async def test_a_redis_that_went_back_to_an_earlier_state_has_lost_its_newest_po
     await one.pools.create("n", "q", PoolRequest())
     earlier = await redis.get("tw:changes:{tw:born}")
     await one.pools.create("n", "r", PoolRequest())
-    await one.followed.poll()
+    await one.follower.poll()
     await redis.hdel("tw:pools", "n/r")
     await redis.set("tw:changes:{tw:born}", earlier)
     assert await misses(one, "n/r")
@@ -144,7 +144,7 @@ async def test_a_cluster_keeps_the_missing_names_as_well(
     key = PoolKey("n", "q")
     listed = await one.followed.directory.names_and_aliases()
     assert listed == ({key}, {PoolKey("n", "shop"): key})
-    await one.followed.poll()
+    await one.follower.poll()
     async with connect(cluster_url, cluster=True, timeout=5.0) as redis:
         await redis.flushall()
     assert await misses(one, "n/q", "n/shop")

@@ -67,9 +67,9 @@ async def test_a_pool_that_does_not_fit_is_read_once_there_is_memory(
     await until(lambda: "reading pool 'p' needs 1 MB of memory, but 0 MB are free" in caplog.text)
     with pytest.raises(PoolNotReady):
         two.view()
-    assert not two.followed.ready
+    assert not two.follower.ready
     free(3 << 20)
-    await until(lambda: two.followed.ready and two.follows(one))
+    await until(lambda: two.follower.ready and two.follows(one))
     free(1 << 20)
     await one.remove(MANY[0])
     await until(lambda: two.follows(one))
@@ -139,7 +139,7 @@ async def test_a_pool_that_does_not_fit_does_not_keep_a_replica_down(
     await with_pool(start, *MANY)
     free(1 << 19)
     two = await start(refused_seconds=0)
-    await until(lambda: two.followed.ready)
+    await until(lambda: two.follower.ready)
     assert "reading pool 'p' needs 1 MB of memory" in caplog.text
     with pytest.raises(PoolNotReady):
         two.view()

@@ -169,14 +169,14 @@ async def test_readiness_waits_for_indexes_of_pools_in_use_and_never_again(
     one = await with_pool(start, *MANY)
     two = await start(exact_limit=1000)
     await until(lambda: two.info().state == "ready")
-    assert not two.followed.ready
+    assert not two.follower.ready
     go_on.set()
-    await until(lambda: two.followed.ready)
+    await until(lambda: two.follower.ready)
     assert two.info().index == "ivf"
     await two.fill("later", *MANY)
-    assert two.followed.ready
+    assert two.follower.ready
     monkeypatch.setattr(upkeep, "code_bytes", lambda _: 1 << 20)
     monkeypatch.setattr(free_memory, "available_memory", lambda: 100.0 * (1 << 20))
     three = await start(exact_limit=1000, ready=True)
     assert three.info().index == "flat"
-    assert one.followed.ready
+    assert one.follower.ready

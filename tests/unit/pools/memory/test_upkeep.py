@@ -174,7 +174,7 @@ async def test_a_fold_shortens_the_log_and_changes_nothing(
     stored = await redis.hmget(META, "version", "stored")
     assert stored == [str(number).encode() for number in (version, len(before))]
     late = await start()
-    await until(lambda: late.followed.ready and two.follows(one))
+    await until(lambda: late.follower.ready and two.follows(one))
     assert one.contents() == two.contents() == late.contents() == before
     await two.upsert("After the fold.")
     await until(lambda: one.version() == late.version() == version + 1)
@@ -334,7 +334,7 @@ async def test_a_reader_whose_chunks_are_folded_keeps_what_it_has_encoded(
 
     monkeypatch.setattr(DirectEncoder, "opened", fold_away)
     two = await start(fingerprint="other")
-    await until(lambda: two.followed.ready and two.follows(one))
+    await until(lambda: two.follower.ready and two.follows(one))
     assert left == 0
     assert len(two.encoder.candidates) == len(set(two.encoder.candidates))
 
@@ -482,8 +482,8 @@ async def test_a_pool_whose_index_cannot_be_built_is_searched_exactly(
     monkeypatch.setattr(ivf, "train_lists", fail)
     one = await with_pool(start, *MANY, exact_limit=1000)
     await until(lambda: "the clusters are empty" in caplog.text)
-    await until(lambda: one.followed.ready)
-    await one.followed.poll()
+    await until(lambda: one.follower.ready)
+    await one.follower.poll()
     await one.followed.background.wait(("index", KEY), 5.0)
     assert (tried, one.info().index, one.info().state) == (1, "flat", "ready")
     assert len(await one.view().search(np.ones(32, np.float32), 5)) == 5

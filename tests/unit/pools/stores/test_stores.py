@@ -478,7 +478,7 @@ async def test_a_poll_that_began_before_a_pool_was_moved_keeps_the_moved_pool(
         return found
 
     patch_records(monkeypatch, "revisions", late)
-    await one.followed.poll()
+    await one.follower.poll()
     assert (one.info().store, one.info().state) == (engine, "ready")
 
 
@@ -826,7 +826,7 @@ async def test_a_pool_that_a_replica_could_not_serve_is_made_anew_in_memory(
     await one.pools.drop("n", "p")
     await one.create()
     await one.upsert("Two.")
-    await bare.followed.poll()
+    await bare.follower.poll()
     await until(lambda: bare.follows(one))
 
 

@@ -46,12 +46,10 @@ class Planning:
             SessionNotFound: There is no such session.
             InvalidRequest: The method needs a context, and the request has none.
             Conflict: The method needs a context, and the session has no utterance.
-            Overloaded: Too many plans of the namespace wait; then nothing is read or encoded.
             ServiceError: Reading or encoding failed.
         """
         timings = Timings(self._metrics, "encode", "state", "plan")
-        with self._planner.admit():
-            orders = await self._order_goals(namespace, request, timings)
+        orders = await self._order_goals(namespace, request, timings)
         names = request.names
         planned = [
             PlannedOrder(order=[names[goal] for goal in order.order], score=order.score)

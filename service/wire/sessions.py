@@ -208,7 +208,7 @@ class Transcript(Value):
     feedback: list[Feedback] = Field(default=[])
     """The events, sorted by turn and rank."""
     model: str
-    """Fingerprint of the model whose vectors are stored."""
+    """Fingerprint of the model whose vectors are stored. The `model` of a turn is the name."""
     expires_at: float
     """Unix seconds."""
 

@@ -1548,7 +1548,7 @@ export interface components {
             feedback?: components["schemas"]["Feedback"][];
             /**
              * Model
-             * @description Fingerprint of the model whose vectors are stored.
+             * @description Fingerprint of the model whose vectors are stored. The `model` of a turn is the name.
              */
             model: string;
             /** Responder */

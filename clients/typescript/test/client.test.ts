@@ -1,5 +1,5 @@
 // Runs against the service at TURNWISE_URL:
-//   TURNWISE_URL=http://127.0.0.1:8000 node --test test/
+//   TURNWISE_URL=http://127.0.0.1:8000 npm test
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";

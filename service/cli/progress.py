@@ -14,16 +14,18 @@ _SECONDS_A_LINE = 60.0
 
 
 class _Shown:
-    """A bar that is on the terminal until the end of a `with` block."""
+    """A bar that is on the terminal until the end of a `with` block; a file or a pipe gets none."""
 
     _bar: Bar
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._bar.console.is_interactive:
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        if self._bar.console.is_interactive:  # without a terminal it prints an empty line
+            self._bar.stop()
 
 
 class TrainingProgress(_Shown):
@@ -52,7 +54,7 @@ class TrainingProgress(_Shown):
         if progress.validation:
             metrics = (f"{name} {value:.2f}" for name, value in progress.validation.items())
             self._print(f"step {progress.step}: {'  '.join(metrics)}")
-        elif not self._bar.console.is_terminal and monotonic() >= self._next_line:
+        elif not self._bar.console.is_interactive and monotonic() >= self._next_line:
             self._next_line = monotonic() + _SECONDS_A_LINE
             self._print(f"step {progress.step} of {progress.steps}: {shown}")
 

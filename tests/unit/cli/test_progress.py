@@ -1,7 +1,7 @@
 import pytest
 
 from turnwise.models.training.trainer import StepReport
-from turnwise.service.cli.progress import TrainingProgress
+from turnwise.service.cli.progress import SystemProgress, TrainingProgress, UploadProgress
 
 
 def test_a_metric_stands_there_as_its_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,3 +34,15 @@ def test_a_file_gets_a_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None
     assert [line for line in lines if line.startswith("step")] == [
         "step 1 of 9: loss 0.500  10 texts/s  2 min left"
     ]
+
+
+def test_a_pipe_gets_no_bar_and_no_empty_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        UploadProgress(),
+        UploadProgress() as uploaded,
+        SystemProgress() as done,
+        TrainingProgress(),
+    ):
+        uploaded(1, 2)
+        done("bm25", 1, 2)
+    assert not capsys.readouterr().out

@@ -43,18 +43,19 @@ class NamespaceLimit:
         self._metrics = metrics
 
     @asynccontextmanager
-    async def admit_growth(self, namespace: str, growth: int) -> AsyncIterator[None]:
+    async def admit_growth(self, namespace: str, growth: int) -> AsyncIterator[float | None]:
         """Check that the pools of a namespace may grow by some bytes, and let the block do that.
 
-        No other pool of the namespace grows until the block ends.
+        No other pool of the namespace grows until the block ends. Yields the time until which the
+        block may commit, as `Directory.lock` does; None if nothing grows.
 
         Raises:
             NamespaceFull: The pools would exceed the limit.
         """
         if growth <= 0:
-            yield
+            yield None
             return
-        async with self._directory.lock(namespace):
+        async with self._directory.lock(namespace) as until:
             size = growth + await self._count_bytes(namespace)
             if size > self._limit:
                 self._metrics.rejected_requests.labels("pools_bytes").inc()
@@ -62,7 +63,7 @@ class NamespaceLimit:
                     f"the pools of namespace '{namespace}' would have {size} bytes, more than the "
                     f"limit of {self._limit}; nothing was changed"
                 )
-            yield
+            yield until
 
     async def _count_bytes(self, namespace: str) -> int:
         """Return the bytes of the pools of a namespace, as Redis has them now."""

@@ -9,7 +9,7 @@ from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.pools.memory.index_files import IndexFiles
 from turnwise.service.pools.memory.workers import Workers
 
-AdmitGrowth = Callable[[str, int], AbstractAsyncContextManager[None]]
+AdmitGrowth = Callable[[str, int], AbstractAsyncContextManager[float | None]]
 """Takes a namespace and bytes; raises NamespaceFull if its pools may not grow by that much."""
 
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from turnwise.models.texts import write_count
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
@@ -124,12 +123,9 @@ class Pools:
         if store and store != "local" and self._opener.find_engine(store) is None:
             raise InvalidRequest.field(explain_missing_store(store), "store")
         key = await self._directory.resolve(PoolKey(namespace, name))
-        if self._max_pools is None:
-            revision = await self._create(key, request)
-        else:
-            async with self._directory.lock(namespace):
-                await self._check_number(key, self._max_pools)
-                revision = await self._create(key, request)
+        if self._max_pools is not None:
+            await self._directory.check_number(key, self._max_pools)
+        revision = await self._create(key, request)
         await self._directory.count_change()
         if encoder and encoder != revision.encoder_name:
             raise Conflict(
@@ -148,9 +144,9 @@ class Pools:
         """Create a pool and list it, or change the settings of an existing one."""
         incarnation, revision = await self._make_record(key, request)
         try:
-            await self._directory.add(key, incarnation)
-        except Conflict:
-            await self._delete(key)  # the name is an alias, so no other replica made this pool
+            await self._directory.add(key, incarnation, most=self._max_pools)
+        except (Conflict, NamespaceFull):
+            await self._delete(key)  # it was never listed
             raise
         return revision
 
@@ -349,16 +345,6 @@ class Pools:
         await self._directory.unpoint(name)
         self._followed.names.note_alias(name, name)
         await self._directory.count_change()
-
-    async def _check_number(self, key: PoolKey, most: int) -> None:
-        """Reject a new pool if its namespace has `most` already."""
-        names = await self._directory.names()
-        has = sum(other.namespace == key.namespace for other in names)
-        if key not in names and has >= most:
-            self._metrics.rejected_requests.labels("pools").inc()
-            raise NamespaceFull(
-                f"namespace '{key.namespace}' has {write_count(has, 'pool')}, and may have {most}"
-            )
 
     async def _edit(
         self, namespace: str, name: str, edit: Callable[[Pool], Awaitable[_Result]]

@@ -274,12 +274,12 @@ class LocalPool(Pool):
                 plan = await self._workers.edit(partial(self._plan_within_limit, make_plan))
                 if not any(plan):
                     return Edited(self.position.version, 0, 0, len(self.contents))
-                async with self._admit_growth(plan):
+                async with self._admit_growth(plan) as until:
                     if staged is None or not staged.follows(plan):
                         return plan
                     totals = await self._workers.edit(partial(self._count_totals, staged.edit))
                     outcome = await self.records.commit(
-                        self.key, self.position, staged.entry, totals
+                        self.key, self.position, staged.entry, totals, until
                     )
                 if outcome == "ok":
                     return await self._take_over_commit(staged)
@@ -448,15 +448,18 @@ class LocalPool(Pool):
         return plan
 
     @asynccontextmanager
-    async def _admit_growth(self, plan: Plan) -> AsyncIterator[None]:
-        """Hold what the plan adds to the bytes of the namespace, while the block commits it."""
+    async def _admit_growth(self, plan: Plan) -> AsyncIterator[float | None]:
+        """Hold what the plan adds to the bytes of the namespace, while the block commits it.
+
+        Yields the time until which the block may commit; None without a limit.
+        """
         admit_growth = self._resources.admit_growth
         if admit_growth is None:
-            yield
+            yield None
             return
         growth = await self._workers.edit(partial(self.contents.growth, *plan))
-        async with admit_growth(self.key.namespace, growth):
-            yield
+        async with admit_growth(self.key.namespace, growth) as until:
+            yield until
 
     async def _encode(
         self, plan: Plan, known: KnownVectors, progress: EncodingProgress | None

@@ -10,11 +10,12 @@ A pool is in another slot of a cluster, so no script can change it and count tha
 count is lost, replicas find the change when they next compare everything.
 """
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from time import time
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from redis.exceptions import LockError
 
@@ -22,6 +23,7 @@ from turnwise.models.texts import write_count
 from turnwise.service.errors import Conflict, NamespaceFull, PoolNotFound, StateUnavailable
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.values import PoolKey, not_found
+from turnwise.service.redis.connection import read_clock
 
 _NAMES = "tw:pools"
 _ALIASES = "tw:aliases:{tw:pools}"
@@ -29,7 +31,10 @@ _MISSING = "tw:missing:{tw:pools}"
 _DATABASE_ID = "tw:born"
 _CHANGES = "tw:changes:{tw:born}"
 _IN_USE = "tw:in-use:{tw:born}"
-_LOCK_SECONDS = 30.0
+LOCK_SECONDS = 30.0
+"""Seconds after which a lock expires that nobody released."""
+WRITE_SECONDS = 20.0
+"""Seconds of a lock in which its holder may write. The rest is for clocks that differ."""
 _LOCK_RETRY_SECONDS = 0.02
 
 
@@ -75,22 +80,24 @@ class Directory(Commands):
             await self.execute("pool_write", self._redis.incr(_CHANGES))
 
     @asynccontextmanager
-    async def lock(self, namespace: str) -> AsyncIterator[None]:
+    async def lock(self, namespace: str) -> AsyncIterator[float]:
         """Let no other replica add to what a namespace has, until the block ends.
 
         A limit is checked and used up within one block. The pools of a namespace are in several
         slots of a cluster, so no script could do both. If the replica ends within the block, the
         others wait until the lock expires.
+
+        Yields the time until which the block may write, in seconds of the clock of Redis. The
+        script that writes compares it: the lock of a replica that was frozen may have expired.
         """
-        lock = self._redis.lock(
-            f"tw:lock:{namespace}",
-            timeout=_LOCK_SECONDS,
-            sleep=_LOCK_RETRY_SECONDS,
-            thread_local=False,
-        )
-        await self.execute("pool_write", lock.acquire())
+        lock = self._redis.lock(f"tw:lock:{namespace}", timeout=LOCK_SECONDS, thread_local=False)
+        while True:
+            now = await self.execute("pool_read", read_clock(self._redis)) / 1e6
+            if await self.execute("pool_write", lock.acquire(blocking=False)):
+                break
+            await asyncio.sleep(_LOCK_RETRY_SECONDS)
         try:
-            yield
+            yield now + WRITE_SECONDS
         finally:
             with suppress(StateUnavailable, LockError):  # then it expires, or has expired
                 await self.execute("pool_write", lock.release())
@@ -139,15 +146,33 @@ class Directory(Commands):
         pool = await self.execute("pool_read", self._redis.hget(_ALIASES, str(name)))
         return name if pool is None else _read_key(pool)
 
-    async def add(self, key: PoolKey, incarnation: str) -> None:
+    async def add(self, key: PoolKey, incarnation: str, *, most: int | None = None) -> None:
         """List a pool.
+
+        Args:
+            key: The pool.
+            incarnation: Its incarnation.
+            most: Greatest number of pools of the namespace; None for no limit.
 
         Raises:
             Conflict: An alias has its name.
+            NamespaceFull: The pool would be new, and the namespace has as many as it may have.
         """
-        arguments = [str(key), incarnation]
-        if await self.run_script("pool_write", "enlist", [_NAMES, _ALIASES], arguments) != b"ok":
+        arguments = [str(key), incarnation, f"{key.namespace}/", most or ""]
+        outcome, *found = await self.run_script(
+            "pool_write", "enlist", [_NAMES, _ALIASES], arguments
+        )
+        if outcome == b"alias":
             raise Conflict(f"'{key.name}' is the name of an alias; choose another name")
+        if outcome == b"full":
+            raise self._full(key.namespace, found[0], "pool", most)
+
+    async def check_number(self, key: PoolKey, most: int) -> None:
+        """Reject a new pool if its namespace has as many as it may have, before it is made."""
+        names = await self.names()
+        has = sum(other.namespace == key.namespace for other in names)
+        if key not in names and has >= most:
+            raise self._full(key.namespace, has, "pool", most)
 
     async def unlist(self, key: PoolKey) -> Unlisted:
         """Remove a pool that is about to be deleted from the list, and from the missing names.
@@ -200,11 +225,7 @@ class Directory(Commands):
         if outcome == b"conflict" and expected:
             raise Conflict(f"alias '{alias.name}' does not point at pool '{expected.name}'")
         if outcome == b"full":
-            self._metrics.rejected_requests.labels("aliases").inc()
-            raise NamespaceFull(
-                f"namespace '{alias.namespace}' has {write_count(found[0], 'alias', 'aliases')}, "
-                f"and may have {most}"
-            )
+            raise self._full(alias.namespace, found[0], "alias", most)
 
     async def unpoint(self, alias: PoolKey) -> None:
         """Delete an alias, and not its pool; an alias that Redis lost is no longer missing.
@@ -214,6 +235,15 @@ class Directory(Commands):
         """
         if not await self.run_script("pool_write", "unpoint", [_ALIASES, _MISSING], [str(alias)]):
             raise PoolNotFound(f"there is no alias {alias.describe()}")
+
+    def _full(
+        self, namespace: str, has: int, kind: Literal["pool", "alias"], most: int | None
+    ) -> NamespaceFull:
+        """Count a rejected name; return the error."""
+        plural = "pools" if kind == "pool" else "aliases"
+        self._metrics.rejected_requests.labels(plural).inc()
+        count = write_count(has, kind, plural)
+        return NamespaceFull(f"namespace '{namespace}' has {count}, and may have {most}")
 
 
 def _read_key(stored: bytes) -> PoolKey:

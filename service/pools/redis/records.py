@@ -239,15 +239,21 @@ class PoolRecords(Commands):
             await self.execute("pool_write", self._redis.unlink(*names))
 
     async def commit(
-        self, key: PoolKey, read: Position, entry: Entry, totals: tuple[int, int]
+        self,
+        key: PoolKey,
+        read: Position,
+        entry: Entry,
+        totals: tuple[int, int],
+        until: float | None = None,
     ) -> Outcome:
-        """Append an entry if the newest version is still the one read.
+        """Append an entry if the newest version is still the one read, and the time is not over.
 
         Args:
             key: The pool.
             read: The version that the writer has read.
             entry: The entry.
             totals: Number and bytes of the candidates that the entry results in.
+            until: Time that `Directory.lock` yields; None without a lock.
         """
         keys = _keys(key, entry.chunks)
         arguments = [
@@ -257,6 +263,7 @@ class PoolRecords(Commands):
             entry.to_json(),
             entry.count,
             *totals,
+            until or "",
         ]
         return await self._mutate("commit", keys, arguments)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
+from tests.support.redis_keys import pool_key
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import until
 from tests.unit.pools.conftest import StartReplica, patch_records, some, with_pool
@@ -25,7 +26,7 @@ from turnwise.service.errors import (
 )
 from turnwise.service.pools import Candidate, followed, following
 from turnwise.service.pools.memory.contents import Contents
-from turnwise.service.pools.redis import records
+from turnwise.service.pools.redis import directory, records
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import PoolKey, Revision
 from turnwise.service.use_cases.pools import Pools
@@ -120,6 +121,52 @@ async def test_replicas_do_not_exceed_a_limit_of_a_namespace_together(
         *(grow(replica.pools, name) for replica, name in three), return_exceptions=True
     )
     assert [type(each) for each in done].count(NamespaceFull) == 1
+
+
+async def test_a_replica_that_freezes_before_it_lists_a_pool_does_not_exceed_the_limit(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await with_pool(start, max_pools=2)
+    two = await start(max_pools=2)
+    create = PoolRecords.create
+
+    async def freeze(*args: Any) -> object:
+        monkeypatch.setattr(PoolRecords, "create", create)
+        await redis.delete("tw:lock:n")  # as if it had expired
+        await two.fill("q")
+        return await create(*args)
+
+    patch_records(monkeypatch, "create", freeze)
+    with pytest.raises(NamespaceFull, match="namespace 'n' has 2 pools, and may have 2"):
+        await one.fill("r")
+    assert await two.names() == ["p", "q"]
+    assert not await redis.exists(pool_key("n", "r", "meta"))
+
+
+async def test_a_replica_that_freezes_before_it_commits_does_not_exceed_the_limit_of_bytes(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidate = len("1") + 16 + 2 * 32  # a text of one letter, its id and its vector
+    one = await with_pool(start, max_pools_bytes=candidate)
+    two = await start(max_pools_bytes=candidate)
+    await two.fill("q")
+    commit = PoolRecords.commit
+
+    async def freeze(*args: Any) -> object:
+        monkeypatch.setattr(PoolRecords, "commit", commit)
+        monkeypatch.setattr(directory, "LOCK_SECONDS", 30.0)
+        monkeypatch.setattr(directory, "WRITE_SECONDS", 20.0)
+        while await redis.exists("tw:lock:n"):
+            await asyncio.sleep(0.01)
+        await two.pools.upsert("n", "q", some("2"))
+        return await commit(*args)
+
+    monkeypatch.setattr(directory, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(directory, "WRITE_SECONDS", 0.1)
+    patch_records(monkeypatch, "commit", freeze)
+    with pytest.raises(NamespaceFull):
+        await one.upsert("1")
+    assert (await one.find()).size == 0
 
 
 async def test_a_namespace_has_so_many_edits_in_progress(start: StartReplica) -> None:

@@ -1,8 +1,13 @@
--- Appends an edit to the log of a pool, unless the pool changed since the writer read it.
+-- Appends an edit to the log of a pool, unless the pool changed since the writer read it, or the
+-- writer's lock may have expired.
 -- KEYS: meta, log, staged chunks. ARGV: incarnation, stamp read, new stamp, entry, its candidates,
--- number and bytes of the candidates after it.
+-- number and bytes of the candidates after it, Unix seconds until which it may write ("": any time).
 local meta = redis.call('HMGET', KEYS[1], 'incarnation', 'stamp')
 if meta[1] ~= ARGV[1] or meta[2] ~= ARGV[2] then return 'conflict' end
+if ARGV[8] ~= '' then
+  local now = redis.call('TIME')
+  if now[1] + now[2] / 1e6 >= tonumber(ARGV[8]) then return 'conflict' end
+end
 for i = 3, #KEYS do
   if redis.call('EXISTS', KEYS[i]) == 0 then return 'expired' end
 end

@@ -42,7 +42,7 @@ BATCH_TOKENS = 4096
 """Tokens of a padded batch on a GPU; a CPU takes fewer."""
 _CALL_TOKENS = 512
 """Tokens of a call of a remote encoder, by an estimate: while it runs, the next turn waits."""
-_CALL_SECONDS = 10.0
+CALL_SECONDS = 10.0
 """Longest call of a remote encoder: a longer batch would count as stalled."""
 _START_SECONDS = 60.0
 """Longest wait for a remote encoder that is not there at the start."""
@@ -205,7 +205,7 @@ def make_remote_encoder(settings: Settings, url: str, metrics: Metrics) -> Remot
         ModelError: The model has no card that states what its encoder computes.
     """
     key = settings.encoder_key.get_secret_value() if settings.encoder_key else None
-    timeout = min(settings.request_timeout, _CALL_SECONDS)
+    timeout = min(settings.request_timeout, CALL_SECONDS)
     return RemoteEncoder(settings.model, url, metrics, key=key, timeout=timeout)
 
 

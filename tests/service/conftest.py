@@ -15,6 +15,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.rerankers import save_tiny_pairwise
 from tests.support.service import (
     CALIBRATION,
+    WAITS,
     Ended,
     InNamespace,
     Launch,
@@ -27,6 +28,7 @@ from tests.support.waiting import PATIENCE
 from turnwise.models.card import update_card
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
+from turnwise.service.app import components
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.doctor.examine import examine
 from turnwise.service.cli.main import main
@@ -43,6 +45,7 @@ Command = Callable[..., str]
 def long_waits() -> Iterator[None]:
     """Let what a turn waits for take longer than a second, as it may on a busy machine."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(components, "CALL_SECONDS", PATIENCE)
         patch.setattr(followed, "FIRST_READ_SECONDS", PATIENCE)
         patch.setattr(reranking, "CASCADE_SECONDS", PATIENCE)
         yield
@@ -56,8 +59,7 @@ def defaults(
 ) -> dict[str, object]:
     """Settings of the tests' services."""
     model = str(tiny_encoder_folder(EncoderKind.TRIPLE))
-    # A busy machine must not look like a Redis that is down.
-    return {"model": model, "device": "cpu", "data_dir": data_folder, "redis_timeout": 10.0}
+    return {"model": model, "device": "cpu", "data_dir": data_folder, **WAITS}
 
 
 @pytest.fixture

@@ -203,6 +203,8 @@ class Held:
         self._go.set()
 
 
+WAITS: dict[str, object] = {"redis_timeout": 10.0, "request_timeout": PATIENCE}
+"""Settings of services: on a busy machine no request fails, and Redis does not look down."""
 Loop = Literal["auto", "asyncio"]
 
 
@@ -216,7 +218,7 @@ def launching(loop: Loop = "auto", **defaults: object) -> Iterator[Launch]:
     with ExitStack() as stack:
 
         def start(**fields: object) -> Live:
-            live = serve(Settings.model_validate(defaults | fields), loop)
+            live = serve(Settings.model_validate(WAITS | defaults | fields), loop)
             stack.callback(live.stop)
             return live
 

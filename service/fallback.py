@@ -89,11 +89,12 @@ class FallbackService:
             async with self._http.stream("POST", self._url, json=body) as response:
                 _check_status(response)
                 async for line in response.aiter_lines():
+                    if not line.startswith(_DATA):
+                        continue
                     data = line.removeprefix(_DATA).strip()
-                    if line.startswith(_DATA) and data == _END:
+                    if data == _END:
                         return
-                    if line.startswith(_DATA):
-                        yield _parse_event(data)
+                    yield _parse_event(data)
 
     async def _prepare(self, request: JsonObject) -> JsonObject:
         """Return the body of a call."""

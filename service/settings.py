@@ -387,7 +387,8 @@ def _describe_unknown(name: str, known: set[str]) -> str:
     # The common prefix would make any two names look alike.
     names = [known_name.removeprefix(_PREFIX) for known_name in sorted(known)]
     close = get_close_matches(name.upper().removeprefix(_PREFIX), names, n=1)
-    return f"{name} is not a setting" + "".join(f"; did you mean {_PREFIX}{n}?" for n in close)
+    advice = f"; did you mean {_PREFIX}{close[0]}?" if close else ""
+    return f"{name} is not a setting{advice}"
 
 
 def _describe_error(error: Any) -> str:  # noqa: ANN401 - pydantic's ErrorDetails

@@ -83,14 +83,15 @@ class FairThreads(ThreadPoolExecutor):
         """Count a request of the caller's namespace, from before its preparation to its end.
 
         Args:
-            weight: As how many requests it counts. The first request is admitted with any weight.
+            weight: How many requests it counts for. The only request of a namespace is admitted
+                with any weight.
 
         Raises:
             Overloaded: The namespace has as many requests as it may have at once.
         """
         caller = namespace.get("")
-        has = self._admitted[caller]
-        if has and has + weight > self._limit:
+        admitted = self._admitted[caller]
+        if admitted and admitted + weight > self._limit:
             self._metrics.rejected_requests.labels("queue_full").inc()
             raise Overloaded(f"the {self._name} has too much to do for this namespace already")
         self._admitted[caller] += weight

@@ -7,12 +7,14 @@ _URL = re.compile(r"\w[\w+.-]*://[^\s'\"<>]+")
 
 def show_url(url: str) -> str:
     """Return a URL without what may be secret. It need not be valid."""
-    before, separator, after = url.partition("://")
-    scheme, rest = (before, after) if separator else ("", before)
-    place, _, query = rest.partition("?")
+    scheme = ""
+    if "://" in url:
+        scheme, separator, url = url.partition("://")
+        scheme += separator
+    place, _, query = url.partition("?")
     if "@" in query:  # the ? may be a part of the password
-        return f"{scheme}{separator}..."
-    return f"{scheme}{separator}{place.rpartition('@')[2]}"
+        return f"{scheme}..."
+    return scheme + place.rpartition("@")[2]
 
 
 def hide_secrets(text: str) -> str:

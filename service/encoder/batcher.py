@@ -177,21 +177,27 @@ class Batcher:
         """Whether texts wait that nobody has begun to tokenize."""
         return any(line.slices for line in self._lines.values())
 
-    def ahead_of(self, priority: Priority, namespace: str) -> Counter[Priority]:
-        """Return the numbers of texts that go before a new one; lower priorities do not count.
+    def count_ahead(self, priority: Priority, namespace: str) -> Counter[Priority]:
+        """Return how many texts of each priority go before a new text of a namespace.
 
-        Namespaces alternate: each other one counts at most one text more than this one has waiting.
+        In a lane the namespaces alternate. So each other namespace puts at most one text more than
+        this one has waiting before the new one.
         """
         ahead = Counter[Priority]()
-        others = Counter[str]()
-        own = 0
+        own_in_lane = 0
+        others_in_lane = Counter[str]()
         for line in self._lines.values():
-            if line.priority.lane == priority.lane and line.namespace != namespace:
-                others[line.namespace] += line.size
-            elif line.priority <= priority:
-                ahead[line.priority] += line.size
-                own += line.size if line.priority.lane == priority.lane else 0
-        ahead[priority] += sum(min(size, own + 1) for size in others.values())
+            is_own = line.namespace == namespace
+            is_in_lane = line.priority.lane == priority.lane
+            if is_in_lane and not is_own:
+                others_in_lane[line.namespace] += line.size
+                continue
+            if line.priority > priority:
+                continue
+            ahead[line.priority] += line.size
+            if is_in_lane:
+                own_in_lane += line.size
+        ahead[priority] += sum(min(size, own_in_lane + 1) for size in others_in_lane.values())
         return ahead
 
     @property
@@ -213,21 +219,26 @@ class Batcher:
     def next_work(self) -> Batch | TextSlice | None:
         """Return the next batch to run, or the texts to tokenize before it.
 
-        Returns None if nothing waits. It also does so while the other thread tokenizes more urgent
-        texts, since waiting for these takes less time than a batch of less urgent ones.
+        Returns:
+            None if nothing waits, or only less urgent texts than those that the other thread
+            tokenizes: waiting for these takes less time than a batch of less urgent ones.
         """
-        least = max(Priority)
+        least_urgent = max(Priority)
         for line in self._in_order():
-            if line.priority <= least:
-                if work := self._next_batch(line) or self._next_slice(line):
-                    return work
-                if line.tokenizing:
-                    least = line.priority
+            if line.priority > least_urgent:
+                continue
+            if work := self._next_batch(line) or self._next_slice(line):
+                return work
+            if line.tokenizing:
+                least_urgent = line.priority
         return None
 
     def next_slice(self) -> TextSlice | None:
         """Return the next texts to tokenize."""
-        return next(filter(None, map(self._next_slice, self._in_order())), None)
+        for line in self._in_order():
+            if part := self._next_slice(line):
+                return part
+        return None
 
     def add_tokens(self, part: TextSlice, tokens: Sequence[Sized]) -> None:
         """Append the texts of a slice with their tokens."""

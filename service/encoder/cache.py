@@ -34,8 +34,8 @@ class _Recalled(NamedTuple):
     """Vectors in their roles, as far as the cache has them.
 
     Attributes:
-        vectors: (n, d). A missing one is what heads read to compute it.
-        missing: The key in the cache of each vector that heads must compute, by its index.
+        vectors: (n, d). In place of a missing one is the vector from which heads compute it.
+        missing: The keys of the missing vectors in the cache, by their indices.
     """
 
     vectors: Float32
@@ -46,9 +46,9 @@ class CachedEncoder:
     """A cache of vectors in front of the encoder queue; it evicts the least recently used one.
 
     The key is a digest of the namespace and the text with its prefix. So no namespace can learn
-    from the time of an answer what another one said, roles that a model does not distinguish share
+    from the time of an answer what another one said. Roles that a model does not distinguish share
     a vector, and long texts take no more memory. For a vector that heads compute, the key is a
-    digest of the namespace, the role and the vector that they compute it from.
+    digest of the namespace, the role and the vector from which they compute it.
 
     Bulk texts are not cached: they would only evict vectors that are in use.
     """
@@ -115,7 +115,7 @@ class CachedEncoder:
         return self._compute_missing(self._recall_roles(vectors, items), items)
 
     async def estimate(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
-        """Return what `in_roles` returns; a thread computes many vectors."""
+        """Return what `in_roles` returns; if heads compute many vectors, they do so in a thread."""
         recalled = self._recall_roles(vectors, items)
         if len(recalled.missing) <= HEADS_AT_ONCE:
             return self._compute_missing(recalled, items)

@@ -52,7 +52,7 @@ HUNG_SECONDS = 60.0
 
 
 class _Order(Enum):
-    """What the encoder thread does where there is no work."""
+    """What the encoder thread does when there is no work."""
 
     TRY_MODEL = auto()
     STOP = auto()
@@ -262,11 +262,12 @@ class EncoderQueue:
             raise EncoderUnavailable("the remote encoder is unavailable")
 
     def _check_room(self, priority: Priority, more: int) -> None:
-        ahead = self._batcher.ahead_of(priority, namespace.get(""))
+        """Reject `more` texts of a priority if too many wait before them, or for too long."""
+        ahead = self._batcher.count_ahead(priority, namespace.get(""))
         waiting = ahead.total()
         seconds = sum(count * self._paces[other].seconds for other, count in ahead.items())
-        full = waiting + more > self._limit or seconds > self._max_wait
-        if waiting and full:  # an empty queue admits a request of any size
+        is_full = waiting + more > self._limit or seconds > self._max_wait
+        if waiting and is_full:  # an empty queue admits a request of any size
             self._count_rejected(priority, "queue_full")
             raise Overloaded(f"the encoder has {write_count(waiting, 'text')} waiting already")
 

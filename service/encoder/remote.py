@@ -202,11 +202,11 @@ class RemoteEncoder(StatedEncoder):
         try:
             answer = response.json()
             data = sorted(answer["data"], key=lambda item: item["index"])
-            vectors = np.stack([_vector(item["embedding"]) for item in data])
+            vectors = np.stack([_decode_vector(item["embedding"]) for item in data])
         except (ValueError, KeyError, TypeError):
             raise _WrongEndpoint("it does not answer as /v1/embeddings") from None
         fingerprint = answer.get("fingerprint")
-        if fingerprint not in {None, self.fingerprint}:
+        if fingerprint is not None and fingerprint != self.fingerprint:
             raise _WrongEndpoint(f"it has another model ({fingerprint}, not {self.fingerprint})")
         if len(vectors) != count:
             raise _WrongEndpoint(
@@ -217,8 +217,8 @@ class RemoteEncoder(StatedEncoder):
         return _Answer(unit, has_fingerprint=fingerprint is not None)
 
 
-def _vector(embedding: str | list[float]) -> Float32:
-    """Return one vector (d,). The endpoint may have ignored the wish for base64."""
+def _decode_vector(embedding: str | list[float]) -> Float32:
+    """Return a vector (d,). An endpoint may answer with numbers although base64 was asked for."""
     if isinstance(embedding, str):
         return np.frombuffer(b64decode(embedding), "<f4")
     return np.asarray(embedding, np.float32)

@@ -14,7 +14,7 @@ from turnwise.service.encoder.batcher import Batch, EncodingRequest
 from turnwise.service.encoder.model import Model, TextError
 from turnwise.service.errors import EncoderFailed, EncoderUnavailable, ServiceError
 from turnwise.service.observe.metrics import ANY_ROLE, Metrics
-from turnwise.service.observe.tracing import exemplar, past_span, shared_span
+from turnwise.service.observe.tracing import add_past_span, exemplar, shared_span
 
 _FAILURES = 3
 _TRIAL = RoleText("Hello", Role.AFTER)
@@ -69,7 +69,7 @@ class BatchRunner:
                 self._run_one_by_one(batch)
 
     def _record_wait(self, request: EncodingRequest, seconds: float) -> None:
-        past_span("queue", request.span, seconds)
+        add_past_span("queue", request.span, seconds)
         if request.priority.lane == "critical":  # others may wait for seconds
             self._metrics.stage_seconds.labels("queue").observe(seconds, exemplar(request.span))
 

@@ -4,8 +4,8 @@ The reply to a turn is what the responder said next. If it said nothing, the rep
 candidate, or its edited text. A candidate counts as chosen if the responder's next turn names it,
 or else if feedback says that it was chosen or edited. A reply has the fields that are known:
 
-- `shown`: the candidates that people chose among, best first; all that were offered where no event
-  says which;
+- `shown`: the candidates from which people chose, best first: those with an event `shown`, or all
+  that were offered if there is no such event;
 - `chosen`: the one that was chosen or edited;
 - `rejected`: those that were rejected as wrong.
 """
@@ -75,7 +75,7 @@ def read_conversations(folders: Iterable[Path]) -> Iterator[Conversation]:
 def _split_at_gaps(lines: Sequence[SessionLine]) -> Iterator[list[JournalTurn]]:
     """Yield the turns that were not undone, split where the session began again or has a gap."""
     turns: list[JournalTurn] = []
-    # Feedback has the version of the session that it found.
+    # Feedback does not change the version, so it comes after the turn of the same version.
     for line in sorted(lines, key=lambda each: (each.version, each.what == "feedback")):
         match line:
             case TurnLine():

@@ -88,7 +88,7 @@ def shared_span(
     if not shares:
         unsampled = next(filter(_is_unsampled, parents), None)
         with trace.use_span(unsampled) if unsampled else nullcontext():
-            yield  # a call from here says that the request is not sampled
+            yield  # calls of other services then say that the request is not sampled
         return
     first, *others = shares
     for other in others:
@@ -111,7 +111,7 @@ def _is_unsampled(parent: Span) -> bool:
     return context.is_valid and not context.trace_flags.sampled
 
 
-def past_span(name: str, parent: Span, seconds: float) -> None:
+def add_past_span(name: str, parent: Span, seconds: float) -> None:
     """Add a span for the seconds until now, if the request of the parent is traced."""
     if parent.is_recording():
         begin = time.time_ns() - int(seconds * 1e9)

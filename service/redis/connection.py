@@ -63,7 +63,7 @@ _IDLE_CHECK = 15
 _WRITE = "_send_packed_command"
 _CLIENT = connection.__file__
 
-_AWAY = (ConnectionError, TimeoutError, ClusterError, RedisClusterException, OSError)
+_UNREACHABLE = (ConnectionError, TimeoutError, ClusterError, RedisClusterException, OSError)
 _REFUSED = (
     ReadOnlyError,
     OutOfMemoryError,
@@ -99,10 +99,10 @@ def connect(url: str, *, cluster: bool, timeout: float) -> Redis:
         SettingsError: The URL is invalid. The error does not quote it, as it may have a password.
     """
     try:
-        client = _client(url, cluster=cluster, timeout=timeout)
+        client = _make_client(url, cluster=cluster, timeout=timeout)
         # redis-py checks options when it creates a connection; this one is never opened.
-        made_by = cast(RedisCluster, client).startup_nodes[0] if cluster else client.connection_pool
-        made_by.connection_class(**made_by.connection_kwargs)
+        maker = cast(RedisCluster, client).startup_nodes[0] if cluster else client.connection_pool
+        maker.connection_class(**maker.connection_kwargs)
     except TypeError:
         raise SettingsError("TURNWISE_REDIS_URL has an unknown option after the ?") from None
     except (ValueError, RedisError, RedisClusterException):
@@ -121,7 +121,7 @@ def load_scripts(package: str, redis: Redis) -> dict[str, Callable[..., Awaitabl
     }
 
 
-def _client(url: str, *, cluster: bool, timeout: float) -> Redis:
+def _make_client(url: str, *, cluster: bool, timeout: float) -> Redis:
     if url.startswith(("redis:", "rediss:")) and not _DATABASE.fullmatch(urlsplit(url).path):
         raise ValueError("the client would use database 0, and a part of a password as the port")
     options: dict[str, Any] = {
@@ -135,7 +135,7 @@ def _client(url: str, *, cluster: bool, timeout: float) -> Redis:
     if cluster:
         return cast(Redis, RedisCluster.from_url(url, max_connections=_CONNECTIONS, **options))
     if "+sentinel:" in url:
-        return _primary(url, options)
+        return _make_primary(url, options)
     return Redis.from_url(url, max_connections=_CONNECTIONS, **options)
 
 
@@ -148,24 +148,28 @@ class _Primary(Redis):
         await cast(SentinelConnectionPool, self.connection_pool).sentinel_manager.aclose()
 
 
-def _primary(url: str, options: dict[str, Any]) -> Redis:
+def _make_primary(url: str, options: dict[str, Any]) -> Redis:
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
-    given: dict[str, Any] = {**parse_url(f"redis://{user}{at}?{parts.query}")}
-    given["ssl"] = parts.scheme.startswith("rediss")
-    asking = {
-        option.removeprefix("sentinel_"): given.pop(option)
-        for option in list(given)
-        if option.startswith("sentinel_")
-    }
-    asking |= {option: value for option, value in given.items() if option.startswith("ssl")}
+    of_url: dict[str, Any] = {**parse_url(f"redis://{user}{at}?{parts.query}")}
+    of_url["ssl"] = parts.scheme.startswith("rediss")
+    of_primary: dict[str, Any] = {}
+    of_sentinels: dict[str, Any] = {}
+    for option, value in of_url.items():
+        if option.startswith("sentinel_"):
+            of_sentinels[option.removeprefix("sentinel_")] = value
+            continue
+        of_primary[option] = value
+        if option.startswith("ssl"):
+            of_sentinels[option] = value
     addresses = [urlsplit(f"//{host}") for host in hosts.split(",")]
     sentinel = Sentinel(  # type: ignore[no-untyped-call]
         [(address.hostname, address.port or _SENTINEL_PORT) for address in addresses],
-        sentinel_kwargs=options | asking,
+        sentinel_kwargs=options | of_sentinels,
         **options,
     )
-    client = sentinel.master_for(parts.path[1:], _Primary, max_connections=_CONNECTIONS, **given)
+    name = parts.path[1:]
+    client = sentinel.master_for(name, _Primary, max_connections=_CONNECTIONS, **of_primary)
     return cast(Redis, client)
 
 
@@ -182,8 +186,9 @@ def explain_error(error: BaseException) -> str:
 async def read_clock(redis: Redis) -> int:
     """Return the server's time in microseconds since 1970; in a cluster, the latest one."""
     is_cluster = isinstance(redis, RedisCluster)
-    found = await redis.time(**({"target_nodes": RedisCluster.PRIMARIES} if is_cluster else {}))
-    # A cluster of one primary answers as a server does, one of several by their names.
+    target: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if is_cluster else {}
+    found = await redis.time(**target)
+    # A cluster of several primaries answers with a time for each name.
     times: list[tuple[int, int]] = list(found.values()) if isinstance(found, dict) else [found]
     seconds, microseconds = max(times)
     return seconds * 1_000_000 + microseconds
@@ -191,8 +196,8 @@ async def read_clock(redis: Redis) -> int:
 
 async def _read_limits(redis: Redis, *, cluster: bool) -> list[dict[str, Any]]:
     """Return the memory of the server, or of each primary of a cluster, if it has a limit."""
-    ask: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if cluster else {}
-    found = await redis.info("memory", **ask)
+    target: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if cluster else {}
+    found = await redis.info("memory", **target)
     servers = [found] if "maxmemory" in found else list(found.values())
     return [info for info in servers if info["maxmemory"]]
 
@@ -260,19 +265,19 @@ class WriteCheck:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _Outcome:
     """The result of an operation, for its metric."""
 
     result: Result = "ok"
 
 
 @contextmanager
-def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
+def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Outcome]:
     """Count and trace an operation on Redis; raise `StateUnavailable` if Redis cannot do it now.
 
-    The block may set `result` of what it gets to "conflict" or "replayed".
+    The block may set the `result` that is counted, to "conflict" or "replayed".
     """
-    outcome = _Counted()
+    outcome = _Outcome()
     cancelled = _count_cancellations()
     try:
         with span(operation, calls="redis") as traced:
@@ -289,9 +294,9 @@ def redis_errors(metrics: Metrics, operation: Operation) -> Iterator[_Counted]:
             raise Unavailable(
                 "this replica has no file descriptors left; try again soon"
             ) from error
-        if cannot := _describe_failure(error):
+        if failure := _describe_failure(error):
             outcome.result = "unavailable"
-            raise StateUnavailable(f"Redis {cannot}; try again soon") from error
+            raise StateUnavailable(f"Redis {failure}; try again soon") from error
         raise
     finally:
         metrics.redis_operations.labels(operation, outcome.result).inc()
@@ -301,7 +306,7 @@ def _describe_failure(error: BaseException) -> str | None:
     """Return what is wrong with Redis; None if the error has another cause."""
     if isinstance(error.__cause__, AuthenticationError):
         return "rejects the user or the password of the service"
-    if isinstance(error, _AWAY) or _wrote_to_closed(error):
+    if isinstance(error, _UNREACHABLE) or _wrote_to_closed(error):
         return "cannot be reached"
     if isinstance(error, _REFUSED):
         return "cannot do this now"

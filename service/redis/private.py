@@ -21,7 +21,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from itertools import chain
 from os import getpid
@@ -227,7 +227,10 @@ class PrivateRedis:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _open_locked(self.folder / "redis.lock", self._lock_seconds) as lock:
             self._check_writer(version)
-            if not self._try_start(lock) and not (self._repair() and self._try_start(lock)):
+            has_started = self._try_start(lock)
+            if not has_started and self._repair():
+                has_started = self._try_start(lock)
+            if not has_started:
                 log = self.folder / "redis.log"
                 last = (log.read_text().splitlines() or ["(empty)"])[-1]
                 raise PrivateRedisError(f"the private Redis does not start; {log} ends in: {last}")
@@ -258,14 +261,13 @@ class PrivateRedis:
             start_new_session=True,
         )
         self.pid = self._process.pid
+        answers = False
         try:
-            served = self._wait_for_answer()
-        except BaseException:
-            self._stop_server()
-            raise
-        if not served:
-            self._stop_server()
-        return served
+            answers = self._wait_for_answer()
+        finally:
+            if not answers:
+                self._stop_server()
+        return answers
 
     def _wait_for_answer(self) -> bool:
         """Wait for the server's first answer; return False if it exits or never answers."""
@@ -318,14 +320,18 @@ class PrivateRedis:
 
     def _check_writer(self, mine: _Version) -> None:
         """Reject data of a newer server, which an older one may ignore without an error."""
-        with suppress(FileNotFoundError):
+        try:
             written = (self.folder / _WRITER).read_text().split()
-            # A crash may have emptied the file, which says nothing then.
-            if len(written) == 2 and mine.is_older_than(writer := _Version(*written)):
-                raise PrivateRedisError(
-                    f"{self.folder} has data of {writer}, which {mine} cannot read: install a "
-                    "newer server, or set TURNWISE_DATA_DIR to another folder"
-                )
+        except FileNotFoundError:
+            return
+        if len(written) != 2:  # a crash may have emptied the file
+            return
+        writer = _Version(*written)
+        if mine.is_older_than(writer):
+            raise PrivateRedisError(
+                f"{self.folder} has data of {writer}, which {mine} cannot read: install a newer "
+                "server, or set TURNWISE_DATA_DIR to another folder"
+            )
 
     def _note_writer(self, mine: _Version) -> None:
         """Note which server writes the folder, and block the servers of earlier releases."""

@@ -11,7 +11,7 @@ PAGE_KEYS = 500
 PAGE_SCANS = 100
 """SCAN commands after which a page ends. Each looks at some 500 keys."""
 _CURSOR = re.compile(r"([0-9a-f]{16})-([0-9]{1,4})-([0-9]{1,19})")
-"""A hash of the servers, the index of one of them, and its own cursor."""
+"""A hash of the servers' ids, the index of the server to scan, and its own cursor."""
 
 
 class Page(NamedTuple):
@@ -25,8 +25,7 @@ class Page(NamedTuple):
 async def scan_page(redis: Redis, pattern: str, cursor: str | None) -> Page | None:
     """Return the page of matching keys that a cursor names; the first one without a cursor.
 
-    The pages together hold every key that existed from the first page to the last one. They have no
-    order.
+    Every key that exists from the first page to the last one is on a page. The keys have no order.
 
     Returns:
         The page; None if the cursor is not valid. It becomes invalid when a server is restarted

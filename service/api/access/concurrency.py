@@ -100,8 +100,8 @@ class ConcurrencyLimit:
 
         Args:
             namespace: The namespace of the request.
-            weight: As how many requests of its namespace it counts. The first one is admitted with
-                any weight.
+            weight: How many requests of its namespace it counts for. The only request of a
+                namespace is admitted with any weight.
 
         Raises:
             Overloaded: The request would wait for too long.
@@ -147,10 +147,11 @@ class ConcurrencyLimit:
     def _has_room(self, namespace: str, weight: int) -> bool:
         if self._running.total() >= self._limit:
             return False
-        has = self._weights[namespace]
-        return not has or has + weight <= self._share
+        in_progress = self._weights[namespace]
+        return in_progress == 0 or in_progress + weight <= self._share
 
     async def _wait(self, namespace: str, weight: int) -> None:
+        """Wait in the line of a namespace for a place."""
         if not self._waiting:
             self._since = monotonic()
         self._check_wait(namespace)
@@ -175,8 +176,10 @@ class ConcurrencyLimit:
         ahead = len(self._waiting.get(namespace, ()))
         if not ahead or not self._intervals:
             return
-        pace = sum(self._intervals) / len(self._intervals)
-        if (ahead + 1) * len(self._waiting) * pace > self._wait_seconds:
+        seconds_a_place = sum(self._intervals) / len(self._intervals)
+        # The waiting namespaces get places about equally often.
+        places = (ahead + 1) * len(self._waiting)
+        if places * seconds_a_place > self._wait_seconds:
             raise self._refusal()
 
     def _leave_line(self, namespace: str, waiting: _Waiting) -> None:

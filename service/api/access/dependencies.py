@@ -74,18 +74,18 @@ class Access(HTTPBearer):
         secret = credentials.credentials if credentials else None
         caller = identify(services.keys.current, secret)
         request.state.caller = caller
-        asked = request.headers.get("turnwise-namespace")
-        request.state.namespace = caller.namespace if asked is None else asked
-        authorize(caller, self._scopes, request.state.namespace)
-        namespace.set(request.state.namespace)
+        acting = request.headers.get("turnwise-namespace", caller.namespace)
+        request.state.namespace = acting
+        authorize(caller, self._scopes, acting)
+        namespace.set(acting)
         reads_learned.set(not caller.scopes.isdisjoint({"pools", "admin"}))
-        services.admission.count_request(request.state.namespace)
+        services.admission.count_request(acting)
         if self._encodes is not None:
             services.queues[0].check(self._encodes)
         if self._encodes is None or not self._limited:
             return None
         concurrency = services.concurrency[self._encodes]
-        return await concurrency.enter(request.state.namespace, _weigh_body(request))
+        return await concurrency.enter(acting, _weigh_body(request))
 
     async def __call__(  # type: ignore[override]
         self,
@@ -97,11 +97,13 @@ class Access(HTTPBearer):
 
 
 def _weigh_body(request: Request) -> int:
-    """Return as how many requests a request counts; a body of unknown length may be a large one."""
+    """Return how many requests of its namespace a request counts for, by the length of its body."""
     if "transfer-encoding" in request.headers:
-        return SHARE
+        return SHARE  # the length is unknown, so it may be a large one
     length = request.headers.get("content-length", "")
-    return 1 + (int(length) // BYTES if length.isdecimal() else 0)
+    if not length.isdecimal():
+        return 1
+    return 1 + int(length) // BYTES
 
 
 Selecting = Annotated[str, Depends(Access("select"))]

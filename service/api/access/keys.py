@@ -37,17 +37,19 @@ class ApiKeys:
         Raises:
             SettingsError: The file cannot be read, or holds something else.
         """
-        self._given = settings.api_keys
+        self._of_settings = settings.api_keys
         self._file = settings.api_keys_file
         self._seconds = seconds
         self._stale = metrics.api_keys_stale
-        self._read = read_keys(self._file) if self._file else ()
-        self._wrong = ""
+        self._of_file = read_keys(self._file) if self._file else ()
+        self._last_error = ""
 
     @property
     def current(self) -> tuple[ApiKey, ...] | None:
         """The keys, also those that have expired; None if the service takes none."""
-        return (*self._given, *self._read) if self._given or self._file else None
+        if not (self._of_settings or self._file):
+            return None
+        return (*self._of_settings, *self._of_file)
 
     async def follow(self) -> None:
         """Read the file again and again. While that fails, the last good keys stay in force."""
@@ -57,18 +59,18 @@ class ApiKeys:
 
     def _read_again(self, file: Path) -> None:
         try:
-            read = read_keys(file)
-            wrong = ""
+            keys = read_keys(file)
         except SettingsError as error:
-            read = self._read
-            wrong = str(error)
-        if wrong and wrong != self._wrong:
-            _log.error("%s; the keys that were read before stay in force", wrong)
-        elif read != self._read:
-            _log.info("read %d API keys of %s", len(read), file)
-        self._read = read
-        self._wrong = wrong
-        self._stale.set(bool(wrong))
+            if str(error) != self._last_error:
+                _log.error("%s; the keys that were read before stay in force", error)
+            self._last_error = str(error)
+            self._stale.set(1)
+            return
+        if keys != self._of_file:
+            _log.info("read %d API keys of %s", len(keys), file)
+        self._of_file = keys
+        self._last_error = ""
+        self._stale.set(0)
 
 
 def read_keys(file: Path) -> tuple[ApiKey, ...]:
@@ -109,7 +111,7 @@ _ANYBODY = Caller(None, frozenset({"select", "pools"}))
 
 
 def identify(keys: Sequence[ApiKey] | None, secret: str | None) -> Caller:
-    """Return the holder of a key. It compares all keys, so that the time reveals nothing.
+    """Return the holder of a key. All keys are compared, so that the time reveals nothing.
 
     Args:
         keys: The keys of the service; None if it takes none.

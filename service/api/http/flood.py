@@ -38,7 +38,7 @@ KEYLESS = Pace(100, 0.2)
 
 _REFUSALS = {Unauthenticated.status, Forbidden.status, Overloaded.status}
 _SECONDS = 1.0
-"""Seconds whose requests one line counts. Answers may be early by as much."""
+"""Seconds between two lines that count requests, and how far a caller may be ahead of its pace."""
 _MOST_ADDRESSES = 10
 """Addresses that have a line; another line counts the rest."""
 
@@ -73,7 +73,7 @@ class Flood:
         if caller and status not in _REFUSALS:
             return 0.0
         pace = self._refused if caller else self._keyless
-        if self._keeps(pace, caller):
+        if self._is_within(pace, caller):
             return 0.0
         if not (self._of_keys or self._of_addresses):
             asyncio.get_running_loop().call_later(_SECONDS, self._log_counts)
@@ -84,10 +84,10 @@ class Flood:
             self._of_addresses[client[0] if client else "unknown"] += 1
         return pace.pause
 
-    def _keeps(self, pace: Pace, caller: Caller | None) -> bool:
-        """Return whether one more answer to a caller keeps the pace; if so, count it.
+    def _is_within(self, pace: Pace, caller: Caller | None) -> bool:
+        """Return whether one more answer to a caller is within its pace; if so, count it.
 
-        Answers may be a second early, so a caller gets up to `pace.rate` of them at once.
+        A caller may be a second ahead, so it gets up to `pace.rate` answers at once.
         """
         now = monotonic()
         due = max(self._due.get(caller, now), now)

@@ -116,17 +116,17 @@ class Observation(_HttpMiddleware):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         begin = perf_counter()
         status = 0
-        floods = False
+        is_of_flood = False
 
         async def observed(message: Message) -> None:
-            nonlocal begin, status, floods
+            nonlocal begin, status, is_of_flood
             if message["type"] == "http.response.start":
                 status = message["status"]
                 pause = self._flood.choose_pause(scope, status)
                 if pause:
-                    floods = True
+                    is_of_flood = True
                     await asyncio.sleep(pause)
-                    begin += pause  # no work of the service
+                    begin += pause  # the pause does not count as time of the service
             await send(message)
 
         try:
@@ -146,7 +146,7 @@ class Observation(_HttpMiddleware):
         finally:
             seconds = perf_counter() - begin
             route = self._count(scope, status or CLIENT_LEFT, seconds)
-            if not floods:
+            if not is_of_flood:
                 _log_request(scope, route, status or CLIENT_LEFT, seconds)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> str:
@@ -323,8 +323,11 @@ class Cancellation(_HttpMiddleware):
         try:
             await self.app(scope, client.receive, client.send)
         except asyncio.CancelledError:
-            if not client.left or client.task.uncancel():
-                raise  # something other than the disconnect cancelled it
+            if not client.left:
+                raise
+            other_cancellations = client.task.uncancel()
+            if other_cancellations:
+                raise
         finally:
             client.forget()
 

@@ -44,7 +44,7 @@ def _document(app: FastAPI, settings: Settings) -> Json:
         if where := node.get("properties", {}).get("where"):
             where["anyOf"] = [{"$ref": "#/components/schemas/Filter"}, {"type": "null"}]
     missing = _missing_models(settings)
-    for node in reversed(list(_nodes(document))):  # the parts of a node before the node
+    for node in reversed(list(_nodes(document))):  # inner nodes first: they may become empty
         if "enum" in node:
             node["enum"] = [name for name in node["enum"] if name not in missing]
         if "anyOf" in node:
@@ -68,11 +68,11 @@ def _nodes(value: object) -> Iterator[Json]:
 
 def _missing_models(settings: Settings) -> set[str]:
     """Return the names of models that this service does not have."""
-    missing = {"pairwise", "ioi", "cross_encoder"}
+    present: set[str] = set()
     if settings.pairwise:
-        missing.remove("pairwise")
+        present.add("pairwise")
     if settings.own_reranker and has_own_reranker(settings.model):
-        missing.remove("cross_encoder")
+        present.add("cross_encoder")
     if settings.reranker:
-        missing.discard("ioi" if reranker_kind(settings.reranker) else "cross_encoder")
-    return missing
+        present.add("ioi" if reranker_kind(settings.reranker) else "cross_encoder")
+    return {"pairwise", "ioi", "cross_encoder"} - present

@@ -97,10 +97,11 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def validation_error(request: Request, error: RequestValidationError) -> Response:
-        found: ServiceError = join_errors(error.errors(), error.body)
+        path = request.scope["path"]
         if isinstance(error.body, bytes):  # FastAPI decodes only JSON content types
-            found = UnsupportedMedia("send JSON, as Content-Type: application/json")
-        return problem_response(found, path=request.scope["path"])
+            unsupported = UnsupportedMedia("send JSON, as Content-Type: application/json")
+            return problem_response(unsupported, path=path)
+        return problem_response(join_errors(error.errors(), error.body), path=path)
 
     @app.exception_handler(HTTPException)
     async def http_exception(request: Request, error: HTTPException) -> Response:
@@ -139,19 +140,18 @@ def join_errors(
         body: The validated value: the body or a part of it.
         place: Path of `body`. Without it, each `loc` begins with its place in the request.
     """
-    found = [FieldError(_find_path(error, body, place), explain_error(error)) for error in errors]
-    inner = {field.loc[:end] for field in found for end in range(len(field.loc))}
+    fields = [FieldError(_find_path(error, body, place), explain_error(error)) for error in errors]
+    about_type = [error["type"].endswith("_type") for error in errors]
     # Each branch of a union reports errors. Drop those about a value if others are about its parts,
     # and those about its type if another branch takes the type.
-    typed = {
-        field.loc
-        for field, error in zip(found, errors, strict=True)
-        if not error["type"].endswith("_type")
+    with_parts = {field.loc[:end] for field in fields for end in range(len(field.loc))}
+    with_right_type = {
+        field.loc for field, is_of_type in zip(fields, about_type, strict=True) if not is_of_type
     }
     kept = [
         field
-        for field, error in zip(found, errors, strict=True)
-        if field.loc not in inner and not (error["type"].endswith("_type") and field.loc in typed)
+        for field, is_of_type in zip(fields, about_type, strict=True)
+        if field.loc not in with_parts and not (is_of_type and field.loc in with_right_type)
     ]
     return InvalidRequest(kept)
 
@@ -165,14 +165,14 @@ def _find_path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc
         if place != ("body",):
             return (*place, *loc)
     path = list(place)
-    missing = len(loc) - 1 if error["type"] == "missing" else None
     for position, part in enumerate(loc):
-        if isinstance(body, dict) and (part in body or position == missing):
+        is_missing = error["type"] == "missing" and position == len(loc) - 1
+        if isinstance(body, dict) and (part in body or is_missing):
             body = body.get(part)
         elif isinstance(body, list) and isinstance(part, int) and part < len(body):
             body = body[part]
         else:
-            continue
+            continue  # the name of a branch
         path.append(part)
     return tuple(path)
 

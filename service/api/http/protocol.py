@@ -298,7 +298,7 @@ class BoundedProtocol(asyncio.Protocol):
     def _fail(self, error: ServiceError) -> None:
         """Read no further, and answer with the error after the answers that come before it."""
         self._accepts_more = False
-        broken = self._receiving
+        broken = self._receiving  # the request in whose body the error is, if any
         if broken and len(self._exchanges) > 1:
             self._exchanges.pop()
         if broken and broken.is_started:

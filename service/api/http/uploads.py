@@ -95,22 +95,22 @@ async def read_upload(
                 content.write(chunk)
             content.seek(0)
             encoding = query.encoding or _find_charset(request)
-            upload = _FileUpload(file, query, encoding, limits, memory)
-            return await threads.run(upload.read, content, admission)
-    items = _Upload(limits)
+            of_file = _FileUpload(file, query, encoding, limits, memory)
+            return await threads.run(of_file.read, content, admission)
+    upload = _JsonUpload(limits)
     if media in {NDJSON, "application/jsonl", "application/ndjson"}:
-        await _read_lines(request, items, memory, threads)
+        await _read_lines(request, upload, memory, threads)
     elif media == "application/json":
-        await _in_thread(threads, memory, items.add_array, await _read_array(request))
+        await _run_in_thread(threads, memory, upload.add_array, await _read_array(request))
     else:
         raise UnsupportedMedia(
             f"send a JSON array as application/json, lines as {NDJSON}, or a file with its name in "
             "the query, such as ?file=replies.csv"
         )
-    return Uploaded(items.candidates())
+    return Uploaded(upload.finish())
 
 
-async def progress_lines(
+async def stream_progress(
     request: Request, work: Callable[[EncodingProgress], Awaitable[Edited]]
 ) -> AsyncIterator[bytes]:
     """Yield a line of progress for each step of the work, then a line with its result or problem.
@@ -148,8 +148,8 @@ def _write_line(value: object) -> bytes:
     return to_json(value, exclude_none=True) + b"\n"
 
 
-class _Upload:
-    """Collects the candidates of an upload, and their errors."""
+class _JsonUpload:
+    """Collects the candidates of an upload of JSON, and their errors."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -196,7 +196,7 @@ class _Upload:
             else:
                 self.add(item)
 
-    def candidates(self) -> list[Candidate]:
+    def finish(self) -> list[Candidate]:
         """Return all candidates, or raise their errors."""
         self._stop_at_errors(1)
         return self._candidates
@@ -224,17 +224,17 @@ async def _read_array(request: Request) -> bytes:
 
 
 async def _read_lines(
-    request: Request, upload: _Upload, memory: Memory, threads: FairThreads
+    request: Request, upload: _JsonUpload, memory: Memory, threads: FairThreads
 ) -> None:
     rest = b""
     most = upload.limits.max_body_bytes
     async for chunk in request.stream():
         lines, end, rest = (rest + chunk).rpartition(b"\n")
         if end:
-            await _in_thread(threads, memory, upload.add_lines, lines)
+            await _run_in_thread(threads, memory, upload.add_lines, lines)
         if len(rest) > most:  # joining ever more chunks to it would take long
             raise InvalidRequest.field(f"a line has more than {most} bytes")
-    await _in_thread(threads, memory, upload.add_lines, rest)
+    await _run_in_thread(threads, memory, upload.add_lines, rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,11 +293,11 @@ def _name_columns(query: UploadQuery) -> Columns:
 
 
 def _name_parameter(option: str | None) -> str:
-    """Return the parameter of the query that is called like an option of `turnwise pool load`."""
+    """Return the parameter of the query for an option of `turnwise pool load`."""
     return "encoding=" if option == "encoding" else f"{option}_column="
 
 
-async def _in_thread(
+async def _run_in_thread(
     threads: FairThreads, memory: Memory, parse: Callable[[bytes], None], body: bytes
 ) -> None:
     with memory.admitted(_PARSED * len(body), "an upload"):

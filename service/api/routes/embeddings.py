@@ -43,7 +43,7 @@ async def embeddings(
     texts = request.texts
     if request.model != encoder.name:
         raise NotFound(f"there is no model '{request.model}'; this service has '{encoder.name}'")
-    if request.dimensions not in {None, encoder.dimension}:
+    if request.dimensions is not None and request.dimensions != encoder.dimension:
         raise InvalidRequest.field(f"should be {encoder.dimension}, as the model has", "dimensions")
     priority = Priority.TURN if len(texts) <= _FEW else Priority.LIST
     timeout = services.settings.request_timeout

@@ -17,7 +17,7 @@ from turnwise.service.api.access.dependencies import (
 from turnwise.service.api.http.bodies import JsonRoute, answer
 from turnwise.service.api.http.docs import ENCODING, POOL, failures
 from turnwise.service.api.http.headers import UNCACHED
-from turnwise.service.api.http.uploads import progress_lines, read_upload
+from turnwise.service.api.http.uploads import read_upload, stream_progress
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,
@@ -117,7 +117,7 @@ async def list_pools(services: ServicesDep, namespace: LookingAtPools) -> Respon
 async def put_pool(
     services: ServicesDep, namespace: EditingPools, name: PoolName, pool: PoolRequest
 ) -> Response:
-    """A new pool is empty. A pool that exists keeps its candidates, and settings left out."""
+    """A new pool is empty. A pool that exists keeps its candidates; only given settings change."""
     return answer(await services.pools.create(namespace, name, pool))
 
 
@@ -199,9 +199,9 @@ async def list_candidates(
 ) -> Response:
     """Returns a page of the candidates that match, sorted by id.
 
-    The pages hold every matching candidate that is in the pool from the first request to the last
-    one, once, and maybe some that were added or changed meanwhile. A candidate store has its own
-    order, and a page of it may have fewer candidates than `limit`, or none, before the last.
+    Every matching candidate that is in the pool from the first request to the last one is on
+    exactly one page. Candidates that are added or changed meanwhile may be missing. A candidate
+    store has its own order, and any page of it may have fewer candidates than `limit`, or none.
     """
     async with deadline(services.settings.request_timeout):
         return answer(await services.candidates.list_candidates(namespace, name, query))
@@ -258,7 +258,7 @@ async def put_candidates(
 
     if NDJSON not in accept:
         return answer(await put())
-    return StreamingResponse(progress_lines(request, put), headers=UNCACHED, media_type=NDJSON)
+    return StreamingResponse(stream_progress(request, put), headers=UNCACHED, media_type=NDJSON)
 
 
 @router.post(
@@ -309,7 +309,7 @@ async def delete_learned(
     name: PoolName,
     query: Annotated[UnlearnQuery, Query()],
 ) -> Response:
-    """Removes the one with a text, or all that the candidate has learned; the rest of it stays."""
+    """Removes the learned example with this text, or all; the candidate itself stays."""
     request.state.noted = {"candidate": query.candidate}
     return answer(await services.learning.unlearn(namespace, name, query.candidate, query.text))
 

@@ -125,7 +125,7 @@ async def post_turn(
 async def put_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionPath, session: SessionRequest
 ) -> Response:
-    """Needed only if the responder is neither `bot` nor `assistant`, or all turns share a filter.
+    """This is needed only if the responder is neither `bot` nor `assistant`, or to set a filter.
 
     The first turn fixes the responder. The filter may change at any time.
     """
@@ -238,8 +238,8 @@ async def list_sessions(
 ) -> Response:
     """Returns ids a page at a time, in no order. It needs the scope `admin`.
 
-    The pages hold every session that exists from the first request to the last one, and maybe some
-    that began or ended meanwhile. An id may come twice.
+    Every session that exists from the first request to the last one is on a page, sometimes on two.
+    Sessions that begin or end meanwhile may be missing.
     """
     return answer(await services.sessions.page(namespace, query.prefix or "", query.cursor))
 

@@ -148,10 +148,10 @@ def test_texts_of_another_namespace_run_while_one_is_tokenized(batcher: Batcher)
 def test_of_another_namespace_as_many_texts_are_ahead_as_of_ones_own(batcher: Batcher) -> None:
     batcher.add(asked(*["a"] * 70, namespace="a", priority=Priority.LIST))
     batcher.add(asked(*["b"] * 3, namespace="b"))
-    ahead = {name: batcher.ahead_of(Priority.LIST, name).total() for name in "abc"}
+    ahead = {name: batcher.count_ahead(Priority.LIST, name).total() for name in "abc"}
     assert ahead == {"a": 70 + 3, "b": 3 + 4, "c": 1 + 1}
-    assert batcher.ahead_of(Priority.TURN, "a").total() == 1
-    assert batcher.ahead_of(Priority.IDLE, "c").total() == 73
+    assert batcher.count_ahead(Priority.TURN, "a").total() == 1
+    assert batcher.count_ahead(Priority.IDLE, "c").total() == 73
 
 
 def test_an_urgent_text_is_tokenized_before_a_batch_of_others_runs(batcher: Batcher) -> None:
@@ -223,7 +223,7 @@ def test_the_rest_of_a_failed_request_is_no_drop(batcher: Batcher, metrics: Metr
 def test_uploads_do_not_count_toward_the_bound(batcher: Batcher) -> None:
     batcher.add(asked("a", "b", priority=Priority.BULK))
     batcher.add(asked("c", priority=Priority.IDLE))
-    assert (batcher.size, batcher.ahead_of(Priority.IDLE, "").total()) == (3, 1)
+    assert (batcher.size, batcher.count_ahead(Priority.IDLE, "").total()) == (3, 1)
 
 
 def test_waiting_texts_are_counted_per_lane(batcher: Batcher, metrics: Metrics) -> None:

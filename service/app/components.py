@@ -77,11 +77,11 @@ async def running_components(
 ) -> AsyncIterator[Components]:
     """Start the components, each after those that it needs; stop them in the opposite order."""
     async with AsyncExitStack() as stack:
-        connected = partial(
+        connect_redis = partial(
             connect, redis_url, cluster=settings.redis_cluster, timeout=settings.redis_timeout
         )
-        redis = connected()
-        redis_of_pools = connected()
+        redis = connect_redis()
+        redis_of_pools = connect_redis()
         stack.push_async_callback(redis.aclose)
         stack.push_async_callback(redis_of_pools.aclose)
         encoder = await load_main_encoder(settings, metrics, stack)

@@ -29,7 +29,7 @@ from turnwise.service.fallback import FallbackService
 from turnwise.service.journal import Hook, Journal, load_hook
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolKey, read_candidates
-from turnwise.service.pools.stores import answers
+from turnwise.service.pools.stores import does_answer
 from turnwise.service.redis.connection import WriteCheck
 from turnwise.service.redis.private import PrivateRedis
 from turnwise.service.selection.confidence import Confidence
@@ -355,7 +355,7 @@ def _make_services(parts: _Parts) -> Services:
         planning=use_cases.make_planning(),
         followed_pools=components.followed_pools,
         pool_follower=components.pool_follower,
-        store_answers=once_a_second(partial(answers, engine)) if engine else None,
+        store_answers=once_a_second(partial(does_answer, engine)) if engine else None,
         redis_answers=once_a_second(write_check),
     )
 
@@ -372,8 +372,9 @@ async def _fill_default_pool(pools: Pools, file: Path, most: int) -> None:
         raise SettingsError(f"TURNWISE_DEFAULT_POOL: {error}") from None
     try:
         await pools.load(DEFAULT_NAMESPACE, DEFAULT_POOL)
-        if (await pools.view(DEFAULT_NAMESPACE, DEFAULT_POOL)).version:
-            return  # an interrupted start leaves a pool without a version
+        view = await pools.view(DEFAULT_NAMESPACE, DEFAULT_POOL)
+        if view.version > 0:  # it is 0 after an interrupted start
+            return
     except PoolNotReady as error:  # the API of a running service can repair it
         _log.warning("default pool: %s", error)
         return

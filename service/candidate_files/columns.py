@@ -61,12 +61,12 @@ class Columns:
         if wanted in names:
             return [wanted]
         accepted = _NAMES[part] if wanted is None else (_fold(wanted),)
-        first_of = {_fold(name): name for name in reversed(names)}
+        first_of = {_fold(name): name for name in reversed(names)}  # of equal ones the first stays
         found = [first_of[name] for name in accepted if name in first_of]
         return found if part == "examples" else found[:1]
 
-    def know(self, names: Sequence[str]) -> bool:
-        """Return whether there is a column of texts."""
+    def have_text(self, names: Sequence[str]) -> bool:
+        """Return whether one of the columns that there are holds the texts."""
         return bool(self.find("text", names))
 
     def check_header(self, names: Sequence[str], file: str, line: int) -> None:
@@ -78,7 +78,7 @@ class Columns:
         for wanted in filter(None, self.metadata or ()):
             if wanted not in names:
                 raise DataError(f'no column "{wanted}" among {_quote(names)}', file, line)
-        if not self.know(names):
+        if not self.have_text(names):
             what = f"no text among {_quote(names)}. The first row names the columns: {_ADVICE}"
             if len(names) == 1:
                 what = f"commas, semicolons or tabs separate columns, but there is {what}"
@@ -93,7 +93,7 @@ class FieldReader:
     _sources: dict[str, dict[str, None]] = field(
         default_factory=lambda: {part: {} for part in (*_NAMES, "metadata")}
     )
-    """The columns that became a part of a candidate, where their names do not say so."""
+    """The columns that became each part of candidates, if their names do not say so."""
 
     def read(self, record: Mapping[str, Any], file: str, line: int | None) -> dict[str, Any]:
         """Return the fields of a candidate; fields that are null or empty are left out.

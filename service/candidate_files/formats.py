@@ -100,12 +100,12 @@ def _find_kind(
 
 def _is_table(first: str, name: str, columns: Columns) -> bool:
     """Return whether the first line of a text file is the header of a table."""
-    header = read_table([first], name, columns.know).columns
-    return "\t" in first or (len(header) > 1 and columns.know(header))
+    header = read_table([first], name, columns.have_text).columns
+    return "\t" in first or (len(header) > 1 and columns.have_text(header))
 
 
 def _read_table(lines: Iterable[str], name: str, columns: Columns) -> Iterator[Record]:
-    table = read_table(lines, name, columns.know)
+    table = read_table(lines, name, columns.have_text)
     columns.check_header(table.columns, name, table.line)
     yield from table.rows
 

@@ -100,9 +100,10 @@ class CandidateReader:
             DataError: The record is not a candidate; the error names the field.
         """
         fields = self._fields.read(record, file, line)
-        examples, left_out = _limit(fields["examples"])
+        examples, left_out = _limit_examples(fields["examples"])
         candidate = parse_candidate(fields | {"examples": examples}, file, line)
-        self._bullets += candidate.text.startswith(_BULLETS)
+        if candidate.text.startswith(_BULLETS):
+            self._bullets += 1
         row = Row(candidate, file, line, left_out)
         if _is_number(candidate.text):
             self._numbers.append(row)
@@ -214,21 +215,21 @@ def _is_number(text: str) -> bool:
 
 
 def _merge_two(first: Row, second: Row) -> Row:
-    """Return one row for two of one candidate; raises as `CandidateReader.merge`."""
+    """Return the row of a candidate that has two rows; raises as `CandidateReader.merge`."""
     one = first.candidate
     other = second.candidate
     if one.model_dump(exclude={"id", "examples"}) != other.model_dump(exclude={"id", "examples"}):
         raise second.error(_explain_difference(first, second))
     if other.examples == one.examples:
         return first
-    examples, more = _limit([*one.examples, *other.examples])
+    examples, more = _limit_examples([*one.examples, *other.examples])
     return first._replace(
         candidate=one.model_copy(update={"examples": examples}),
         left_out=first.left_out + second.left_out + more,
     )
 
 
-def _limit(examples: list[Any]) -> tuple[list[Any], int]:
+def _limit_examples(examples: list[Any]) -> tuple[list[Any], int]:
     """Return the first distinct examples, up to the limit, and how many were left out.
 
     Values that are no texts stay, so that a later check can name them.

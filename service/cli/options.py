@@ -157,11 +157,14 @@ def with_options(
 def read_files(
     files: Iterable[Path], limit: int | None = None, form: DialogueFormat | None = None
 ) -> list[Dialogue]:
-    """Read dialogues, or the first `limit`. An id that came before gets the name of its file."""
+    """Return the dialogues of some files, or the first `limit` of them.
+
+    If an earlier file has a dialogue of the same id, the name of the file comes before the id.
+    """
     found: list[Dialogue] = []
-    file_of: dict[str, Path] = {}
+    first_file: dict[str, Path] = {}
     pairs = ((file, each) for file in files for each in read_dialogues(file, form))
     for file, each in islice(pairs, limit):
-        own = file_of.setdefault(each.id, file) == file
-        found.append(each if own else replace(each, id=f"{file}: {each.id}"))
+        is_first = first_file.setdefault(each.id, file) == file
+        found.append(each if is_first else replace(each, id=f"{file}: {each.id}"))
     return found

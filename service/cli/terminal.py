@@ -68,7 +68,7 @@ class Chat:
         for warning in answer.warnings:
             self._note(warning)
         if self._goal:
-            self._rank()
+            self._offer_ranked()
         else:
             self._offer(answer.candidates, reranked=answer.reranked)
 
@@ -82,14 +82,14 @@ class Chat:
         self.speaker = USER
         self._choices = []
 
-    def _rank(self) -> None:
-        """Show candidates for the current state of the session."""
-        answer = self._ranking(self._top_k, explain=False)
+    def _offer_ranked(self) -> None:
+        """Rank candidates after the session as it is now, and show them."""
+        answer = self._rank(self._top_k, explain=False)
         for warning in answer.warnings:
             self._note(warning)
         self._offer(answer.ranking, reranked=answer.reranked)
 
-    def _ranking(self, top_k: int, *, explain: bool) -> RankAnswer:
+    def _rank(self, top_k: int, *, explain: bool) -> RankAnswer:
         goals = [Goal(text=self._goal, speaker=USER)] if self._goal else []
         return self._session.rank(pool=self._pool, goals=goals, top_k=top_k, explain=explain)
 
@@ -104,11 +104,7 @@ class Chat:
         table = Table("", score, f"toward: {escape(self._goal)}" if self._goal else "reply")
         table.box = SIMPLE_HEAD
         for number, choice in enumerate(self._choices, start=1):
-            reply = escape(choice.text)
-            if matched := choice.matched:
-                found = matched.example or ("a learned example" if matched.learned else "")
-                reply += f"\n[dim]matched: {escape(found)}[/dim]" if found else ""
-                reply += f"\n[dim]follows: {escape(matched.after)}[/dim]" if matched.after else ""
+            reply = escape(choice.text) + _describe_match(choice)
             table.add_row(str(number), f"{choice.score:.3f}", reply)
         self._console.print(table)
 
@@ -116,7 +112,7 @@ class Chat:
         self._goal = text
         self._note(f"goal: the user says: {text}" if text else "no goal")
         if self.speaker == RESPONDER:
-            self._rank()
+            self._offer_ranked()
 
     def _set_slot(self, assignment: str) -> None:
         """Set or remove a value of the session for a slot; without a name, show all of them."""
@@ -130,20 +126,20 @@ class Chat:
         given = ", ".join(f"{name}={value}" for name, value in slots.items())
         self._note(f"slots: {given or 'none'}")
         if name and self.speaker == RESPONDER:
-            self._rank()
+            self._offer_ranked()
 
     def _undo(self, _: str) -> None:
         removed = self._session.undo().removed
         self._note(f"undone: {removed.speaker}: {removed.text}")
         self.speaker = USER if removed.speaker == USER else RESPONDER
         if self.speaker == RESPONDER:
-            self._rank()
+            self._offer_ranked()
 
     def _explain(self, number: str) -> None:
         if (choice := self._find_choice(number)) is None:
             return
         # A candidate that was re-ranked may be far down without the re-ranker.
-        ranking = self._ranking(MAX_TOP_K, explain=True).ranking
+        ranking = self._rank(MAX_TOP_K, explain=True).ranking
         parts = next((one.contributions for one in ranking if one.text == choice.text), None)
         if parts is None:
             self._note(
@@ -179,3 +175,17 @@ class Chat:
         "/slot": _set_slot,
         "/undo": _undo,
     }
+
+
+def _describe_match(choice: Selected | Ranked) -> str:
+    """Return lines with the example that found a candidate, and the reply that it follows."""
+    if choice.matched is None:
+        return ""
+    lines = ""
+    if choice.matched.example:
+        lines += f"\n[dim]matched: {escape(choice.matched.example)}[/dim]"
+    elif choice.matched.learned:
+        lines += "\n[dim]matched: a learned example[/dim]"
+    if choice.matched.after:
+        lines += f"\n[dim]follows: {escape(choice.matched.after)}[/dim]"
+    return lines

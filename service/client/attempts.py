@@ -20,7 +20,7 @@ class Attempts:
     Args:
         repeatable: Whether the call may be sent again although it may have arrived.
         timeout: Seconds for one attempt.
-        deadline: Seconds for all attempts and the pauses between them, or since `advance`.
+        deadline: Seconds for all attempts and the pauses between them; `advance` restarts them.
     """
 
     def __init__(self, *, repeatable: bool, timeout: float, deadline: float) -> None:
@@ -56,16 +56,16 @@ class Attempts:
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failed)
         pause = max(error.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311
         self._failed += 1
-        self.again |= not error.undone
-        harmless = self._repeatable or error.undone
-        if not (error.temporary and harmless) or monotonic() + pause >= self._find_last_moment(
-            error
-        ):
+        if not error.undone:
+            self.again = True
+        is_harmless = self._repeatable or error.undone
+        is_late = monotonic() + pause >= self._find_last_moment(error)
+        if not error.temporary or not is_harmless or is_late:
             raise error
         return pause
 
     def _find_last_moment(self, error: ClientError) -> float:
-        """Return the time at which no attempt may begin any more after an error."""
+        """Return the time from which on no attempt may begin after an error."""
         if not error.refused:
             self._refused_since = None
             return self._end

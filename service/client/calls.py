@@ -160,7 +160,7 @@ class operation(Generic[S, P, T]):  # noqa: N801 - a decorator
         return update_wrapper(send, self._build)
 
 
-def path(*names: str) -> str:
+def make_path(*names: str) -> str:
     """Return the path of names, with every character escaped that a path may not hold."""
     return "".join("/" + _quote_segment(name) for name in names)
 

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
-from turnwise.service.client.calls import Call, operation, path
+from turnwise.service.client.calls import Call, make_path, operation
 from turnwise.service.wire.fields import (
     AggregationName,
     EncoderName,
@@ -255,7 +255,7 @@ class SessionOperations:
         """
         return Call(
             "POST",
-            path("sessions", self.id, "turn"),
+            make_path("sessions", self.id, "turn"),
             TurnAnswer,
             {"speaker": speaker, "text": text, **options},
             headers={"Idempotency-Key": idempotency_key or secrets.token_urlsafe(16)},
@@ -280,7 +280,7 @@ class SessionOperations:
         Without ids, the columns are the best candidates of the pool.
         """
         query: dict[str, Any] = {"ids": list(ids), **options}
-        return Call("GET", path("sessions", self.id, "scores"), ScoreMatrix, query=query)
+        return Call("GET", make_path("sessions", self.id, "scores"), ScoreMatrix, query=query)
 
     @operation
     def open(
@@ -291,12 +291,12 @@ class SessionOperations:
         Only a responder that is neither "bot" nor "assistant" needs this.
         """
         body = options | ({"responder": responder} if responder else {})
-        return Call("PUT", path("sessions", self.id), Transcript, body)
+        return Call("PUT", make_path("sessions", self.id), Transcript, body)
 
     @operation
     def transcript(self) -> Call[Transcript]:
         """Return the turns with their speakers, and when the session expires."""
-        return Call("GET", path("sessions", self.id), Transcript)
+        return Call("GET", make_path("sessions", self.id), Transcript)
 
     @operation
     def feedback(
@@ -317,22 +317,22 @@ class SessionOperations:
             text: The reply that an edit made of it.
             learn: Whether the candidate learns the utterance before; None for the pool's setting.
         """
-        where = path("sessions", self.id, "turns", str(turn), "feedback")
+        path = make_path("sessions", self.id, "turns", str(turn), "feedback")
         body: dict[str, Any] = {"candidate": candidate, "event": event, "text": text}
         if learn is not None:
             body["learn"] = learn
-        return Call("POST", where, Feedback, body)
+        return Call("POST", path, Feedback, body)
 
     @operation
     def undo(self) -> Call[Undone]:
         """Undo the last turn. The call is not repeated, because two calls could undo two turns."""
-        where = path("sessions", self.id, "turns", "last")
-        return Call("DELETE", where, Undone, repeatable=False)
+        path = make_path("sessions", self.id, "turns", "last")
+        return Call("DELETE", path, Undone, repeatable=False)
 
     @operation
     def delete(self) -> Call[None]:
         """Delete the session."""
-        return Call("DELETE", path("sessions", self.id), type(None), deletes=True)
+        return Call("DELETE", make_path("sessions", self.id), type(None), deletes=True)
 
 
 class PoolOperations:
@@ -360,12 +360,12 @@ class PoolOperations:
         """
         named = {"description": description, "encoder": encoder}
         given = {name: value for name, value in named.items() if value is not None}
-        return Call("PUT", path("pools", self.name), PoolInfo, given | options)
+        return Call("PUT", make_path("pools", self.name), PoolInfo, given | options)
 
     @operation
     def info(self) -> Call[PoolInfo]:
         """Return its version, size and index, and whether it is ready."""
-        return Call("GET", path("pools", self.name), PoolInfo)
+        return Call("GET", make_path("pools", self.name), PoolInfo)
 
     @operation
     def search(
@@ -379,7 +379,7 @@ class PoolOperations:
         body: dict[str, object] = {"text": text, "top_k": top_k, "where": where}
         if slots:
             body["slots"] = slots
-        return Call("POST", path("pools", self.name, "search"), SearchAnswer, body)
+        return Call("POST", make_path("pools", self.name, "search"), SearchAnswer, body)
 
     @operation
     def candidates(
@@ -400,18 +400,18 @@ class PoolOperations:
         """
         filtered = None if where is None else json.dumps(where)
         query = _leave_out_none(q=words, where=filtered, cursor=cursor, limit=str(limit))
-        return Call("GET", path("pools", self.name, "candidates"), CandidatePage, query=query)
+        return Call("GET", make_path("pools", self.name, "candidates"), CandidatePage, query=query)
 
     @operation
     def candidate(self, candidate_id: str) -> Call[PoolCandidate]:
         """Return one candidate, with its examples and those that it has learned."""
-        return Call("GET", path("pools", self.name, "candidates", candidate_id), PoolCandidate)
+        return Call("GET", make_path("pools", self.name, "candidates", candidate_id), PoolCandidate)
 
     @operation
     def change(self, candidate_id: str, **fields: Unpack[CandidateFields]) -> Call[Edited]:
         """Change some fields of one candidate. Fields that are left out stay as they are."""
-        where = path("pools", self.name, "candidates", candidate_id)
-        return Call("PATCH", where, Edited, fields)
+        path = make_path("pools", self.name, "candidates", candidate_id)
+        return Call("PATCH", path, Edited, fields)
 
     @operation
     def remove(self, candidate_id: str) -> Call[Edited]:
@@ -419,27 +419,27 @@ class PoolOperations:
 
         There is no retry after a lost answer: the candidate may be deleted already.
         """
-        where = path("pools", self.name, "candidates", candidate_id)
-        return Call("DELETE", where, Edited, repeatable=False)
+        path = make_path("pools", self.name, "candidates", candidate_id)
+        return Call("DELETE", path, Edited, repeatable=False)
 
     @operation
     def remove_many(self, candidate_ids: Sequence[str]) -> Call[Removed]:
         """Delete candidates in one new version; ids that the pool lacks are only counted."""
-        where = path("pools", self.name, "candidates", "delete")
-        return Call("POST", where, Removed, {"ids": list(candidate_ids)})
+        path = make_path("pools", self.name, "candidates", "delete")
+        return Call("POST", path, Removed, {"ids": list(candidate_ids)})
 
     @operation
     def learned(self, candidate_id: str | None = None) -> Call[LearnedList]:
         """Return what the pool, or one candidate, has learned from feedback, newest first."""
-        where = path("pools", self.name, "learned")
-        return Call("GET", where, LearnedList, query=_leave_out_none(candidate=candidate_id))
+        path = make_path("pools", self.name, "learned")
+        return Call("GET", path, LearnedList, query=_leave_out_none(candidate=candidate_id))
 
     @operation
     def unlearn(self, candidate_id: str, text: str | None = None) -> Call[Unlearned]:
         """Remove the learned example with a text, or all that a candidate has learned."""
-        where = path("pools", self.name, "learned")
+        path = make_path("pools", self.name, "learned")
         query = _leave_out_none(candidate=candidate_id, text=text)
-        return Call("DELETE", where, Unlearned, query=query)
+        return Call("DELETE", path, Unlearned, query=query)
 
     @operation
     def point_to(self, pool: str, expected: str | None = None) -> Call[PoolInfo]:
@@ -450,17 +450,17 @@ class PoolOperations:
             expected: The pool that the alias should point at now; another one is a conflict.
         """
         body = {"to": pool, "expected": expected}
-        return Call("PUT", path("pools", self.name, "alias"), PoolInfo, body)
+        return Call("PUT", make_path("pools", self.name, "alias"), PoolInfo, body)
 
     @operation
     def delete_alias(self) -> Call[None]:
         """Delete the alias of this name, and not its pool."""
-        return Call("DELETE", path("pools", self.name, "alias"), type(None), deletes=True)
+        return Call("DELETE", make_path("pools", self.name, "alias"), type(None), deletes=True)
 
     @operation
     def delete(self) -> Call[None]:
         """Delete the pool and all its candidates."""
-        return Call("DELETE", path("pools", self.name), type(None), deletes=True)
+        return Call("DELETE", make_path("pools", self.name), type(None), deletes=True)
 
 
 def _leave_out_none(**query: str | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from turnwise.models.errors import TurnwiseError
 from turnwise.service.candidate_files import CandidateFile
 from turnwise.service.client.attempts import Attempts
-from turnwise.service.client.calls import path
+from turnwise.service.client.calls import make_path
 from turnwise.service.client.errors import ClientError, ProblemError, UnexpectedAnswerError
 from turnwise.service.wire.ops import Version
 from turnwise.service.wire.pools import (
@@ -66,7 +66,9 @@ class Upload:
             raise TypeError(
                 "candidates must be a Path or a collection, not one text or an iterator"
             )
-        self._path = path("pools", pool, "candidates") + ("?examples=add" if add_examples else "")
+        self._path = make_path("pools", pool, "candidates") + (
+            "?examples=add" if add_examples else ""
+        )
         self._file = None
         if isinstance(candidates, Path):
             self._file = CandidateFile.read(candidates)

@@ -15,7 +15,7 @@ from turnwise.service.errors import (
     StateUnavailable,
 )
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools.candidate import Candidate, distinct
+from turnwise.service.pools.candidate import Candidate, remove_duplicates
 from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder
 from turnwise.service.pools.followed import FollowedPools
 from turnwise.service.pools.opener import explain_missing_encoder, explain_missing_store
@@ -182,7 +182,7 @@ class Pools:
             NotEnoughMemory: The candidates would not fit into this replica's memory.
             ServiceError: The encoder failed.
         """
-        wanted = await asyncio.to_thread(distinct, candidates)
+        wanted = await asyncio.to_thread(remove_duplicates, candidates)
         return await self._edit(namespace, name, lambda pool: pool.upsert(wanted, progress))
 
     async def add_examples(
@@ -200,7 +200,7 @@ class Pools:
             InvalidRequest: Two different candidates share an id.
             CandidateNotFound: The pool lacks one of the ids.
         """
-        wanted = {each.id: each for each in await asyncio.to_thread(distinct, candidates)}
+        wanted = {each.id: each for each in await asyncio.to_thread(remove_duplicates, candidates)}
         view = await self.view(namespace, name)
         found = await view.fetch(list(wanted))
         for id, candidate in zip(wanted, found, strict=True):

@@ -51,9 +51,10 @@ def _check_bytes(session_id: str) -> str:
 
 
 def _segment_pattern(excluded: str) -> str:
-    """Return the pattern of texts without some characters that are a segment of a URL's path.
+    """Return the pattern of texts that can be a segment of a URL's path, without some characters.
 
     `.` and `..` are not such segments: clients and proxies resolve them, even if they are escaped.
+    So a text begins with at most two dots and another character, or with three dots.
     """
     return rf"^(\.{{0,2}}[^.{excluded}]|\.{{3}})[^{excluded}]*$"
 

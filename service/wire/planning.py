@@ -47,10 +47,10 @@ class PlanRequest(OptionalContext):
 
     goals: list[PlanGoal] = Field(min_length=2, max_length=MAX_PLANNED_GOALS)
     method: Method = "chain"
-    """`iec`, `iec_cu` and `gc` are imaginary embedding chains, the same with curving, and greedy
-    curving, as CCL publishes them. The last two add up the cosines of the whole context.
-    `chain` is the same as `iec`. `chain_curved` and `greedy` are like `iec_cu` and `gc`, but take
-    half the mean of the last two utterances. `chain` and `iec` read no context."""
+    """`chain` orders the goals by how well each leads to the next; it reads no context. `greedy`
+    orders them by their pull, half the mean cosine of the last two utterances with the goal.
+    `chain_curved` uses both. `iec` (the same as `chain`), `gc` and `iec_cu` are these methods as
+    CCL publishes them, where the pull is the sum of the cosines of the whole context."""
     top: TopK = 1
     """Number of orders to return."""
 

@@ -43,6 +43,7 @@ _MOST_LEVELS = 100
 
 
 def _check_depth(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Reject metadata that nest too deep. Without recursion, no depth exhausts the stack."""
     level: list[object] = [metadata]
     for _ in range(_MOST_LEVELS):
         level = [inner for outer in level for inner in _list_values(outer)]
@@ -309,7 +310,7 @@ class Selected(Value):
     template: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The text as the pool has it, if slots or braces changed it."""
     matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The example that found it, where that says more for the candidate than its text, and the
+    """The example that found the candidate, if that says more for it than its text does; and the
     reply that it follows."""
     contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
     """One for each utterance of the context, oldest first; they add up to the score."""

@@ -190,8 +190,8 @@ class Feedback(Value):
     rank: int
     """The candidate's place among those that the turn offered, from 1."""
     learned: bool | None = Field(default=None, exclude_if=lambda value: value is None)
-    """In the answer to feedback that teaches: whether the candidate has the utterance before, or a
-    near copy of it, among its examples now."""
+    """Whether the examples of the candidate now have the utterance before the choice, or a near
+    copy of it; left out unless the feedback should teach."""
 
 
 class Transcript(Value):
@@ -270,7 +270,7 @@ class ScoresQuery(Aggregated):
     """Candidates, a column each; repeat the parameter for several: `ids=a&ids=b`. MaxSim scores 100
     at most. Without it, the columns are the candidates that the running query finds first."""
     top_k: PositiveInt = Field(default=5, le=MAX_TOP_K)
-    """Number of those candidates."""
+    """Number of candidates without `ids`."""
 
 
 class ScoreMatrix(Value):

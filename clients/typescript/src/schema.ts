@@ -444,8 +444,8 @@ export interface components {
             event: "shown" | "chosen" | "edited" | "rejected";
             /**
              * Learned
-             * @description In the answer to feedback that teaches: whether the candidate has the utterance before, or a
-             *     near copy of it, among its examples now.
+             * @description Whether the examples of the candidate now have the utterance before the choice, or a near
+             *     copy of it; left out unless the feedback should teach.
              */
             learned?: boolean | null;
             /**
@@ -735,10 +735,10 @@ export interface components {
             goals: components["schemas"]["PlanGoal"][];
             /**
              * Method
-             * @description `iec`, `iec_cu` and `gc` are imaginary embedding chains, the same with curving, and greedy
-             *     curving, as CCL publishes them. The last two add up the cosines of the whole context.
-             *     `chain` is the same as `iec`. `chain_curved` and `greedy` are like `iec_cu` and `gc`, but take
-             *     half the mean of the last two utterances. `chain` and `iec` read no context.
+             * @description `chain` orders the goals by how well each leads to the next; it reads no context. `greedy`
+             *     orders them by their pull, half the mean cosine of the last two utterances with the goal.
+             *     `chain_curved` uses both. `iec` (the same as `chain`), `gc` and `iec_cu` are these methods as
+             *     CCL publishes them, where the pull is the sum of the cosines of the whole context.
              * @default chain
              * @enum {string}
              */
@@ -1441,7 +1441,7 @@ export interface components {
             /** Id */
             id: string;
             /**
-             * @description The example that found it, where that says more for the candidate than its text, and the
+             * @description The example that found the candidate, if that says more for it than its text does; and the
              *     reply that it follows.
              */
             matched?: components["schemas"]["Matched"] | null;

@@ -1,7 +1,6 @@
 """ChatterBot: corpora of conversations. The second speaker's texts answer those before them."""
 
 import re
-from itertools import pairwise
 
 from turnwise.service.candidate_files.projects.converted import Converted
 from turnwise.service.candidate_files.projects.files import ProjectFiles
@@ -22,7 +21,7 @@ def convert(files: ProjectFiles, converted: Converted) -> None:
         corpus = files.yaml(name)
         for conversation in corpus["conversations"]:
             said = [str(text).strip() for text in conversation]
-            for question, answer in list(pairwise(said))[::2]:
+            for question, answer in zip(said[::2], said[1::2], strict=False):
                 examples.setdefault(answer, []).append(question)
                 categories.setdefault(answer, {}).update(dict.fromkeys(corpus["categories"]))
     for answer, questions in examples.items():

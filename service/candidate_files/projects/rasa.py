@@ -22,7 +22,7 @@ _UTTER = "utter_"
 
 def is_project(files: ProjectFiles) -> bool:
     """Return whether a file has responses."""
-    return any("responses" in found or "templates" in found for _, found in _sections(files))
+    return any("responses" in found or "templates" in found for _, found in _find_sections(files))
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Project:
     def read(cls, files: ProjectFiles) -> "_Project":
         """Read the files with sections of Rasa, and the examples of Rasa 1."""
         project = cls()
-        for name, _ in _sections(files):
+        for name, _ in _find_sections(files):
             document = files.yaml(name)
             if isinstance(document, dict):
                 project._add(document)
@@ -77,9 +77,11 @@ class _Project:
         A retrieval intent leads to the response of its name. Another intent leads to what follows
         it in rules and stories, or else to the response of its name.
         """
-        own = f"{_UTTER}{intent}"
-        leads = [own] if "/" in intent else [*self.replies[intent]] or [own]
-        return [response for response in leads if response in self.responses]
+        is_retrieval = "/" in intent
+        responses = [] if is_retrieval else list(self.replies[intent])
+        if not responses:
+            responses = [f"{_UTTER}{intent}"]
+        return [response for response in responses if response in self.responses]
 
     def list_after(self, response: str) -> list[str]:
         """Return the responses that a response follows, in rules and stories or in a form."""
@@ -141,8 +143,11 @@ def _add_response(
         )
 
 
-def _sections(files: ProjectFiles) -> Iterator[tuple[str, set[str]]]:
-    """Yield the YAML files with sections of Rasa. Others, such as templates, need not be YAML."""
+def _find_sections(files: ProjectFiles) -> Iterator[tuple[str, set[str]]]:
+    """Yield the files with sections of Rasa, and their sections.
+
+    Only the lines are searched: other files, such as templates, may be no valid YAML.
+    """
     for name in files.ending_with(".yml", ".yaml"):
         if found := set(_SECTION.findall(files.text(name))):
             yield name, found

@@ -86,7 +86,7 @@ async def _save_pool(
     revision = pool.revision
     assert revision  # the pool was read
     try:
-        path = await asyncio.to_thread(backup.path_of, key)
+        path = await asyncio.to_thread(backup.clear_folder, key)
         manifest = await write_snapshot(view, path, model=info.model, fingerprint=info.fingerprint)
     finally:
         followed.forget(key)
@@ -112,7 +112,7 @@ async def restore_all(settings: Settings, folder: Path, tell: Tell) -> BackupMan
     async with components_of(settings) as components:
         await _check_backup(backup, components, settings)
         for saved in backup.manifest.pools:
-            most = backup.snapshots[saved.key].size  # which was checked
+            most = backup.snapshots[saved.key].size  # `_check_backup` compared it with the limit
             with UploadProgress() as progress:
                 path = backup.path_of(saved.key)
                 snapshot = await asyncio.to_thread(read_snapshot, path, most)

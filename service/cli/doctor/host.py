@@ -69,7 +69,8 @@ def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
         fingerprint: The fingerprint of the settings' model, or None if it does not load.
     """
     subject = f"port {settings.port}"
-    if (refused := _try_to_bind(settings.host, settings.port)) is None:
+    refused = _try_to_bind(settings.host, settings.port)
+    if refused is None:
         return Finding(subject, "ok", "free")
     if refused.errno != errno.EADDRINUSE:
         found = f"cannot listen on {settings.host}: {refused.strerror}"
@@ -84,7 +85,7 @@ def examine_port(settings: Settings, fingerprint: str | None) -> Finding:
     except ClientError:
         advice = "stop that program, or set TURNWISE_PORT"
         return Finding(subject, "fail", "another program has it", advice)
-    if fingerprint not in {None, version.model.fingerprint}:
+    if fingerprint is not None and fingerprint != version.model.fingerprint:
         advice = "restart it to use the model of these settings"
         return Finding(
             subject, "warn", f"a service with another model: {version.model.name}", advice
@@ -106,15 +107,15 @@ def _examine_access(settings: Settings) -> Finding:
 
 
 def _examine_data_folder(folder: Path, *, private_redis: bool) -> Finding:
-    there = find_nearest(folder)
-    if not is_writable(there):
-        found = f"{there} is not writable"
+    existing = find_nearest(folder)
+    if not is_writable(existing):
+        found = f"{existing} is not writable"
         if private_redis:
             return Finding("data folder", "fail", found, "set TURNWISE_DATA_DIR to another folder")
         # The images are like this: the shipped model needs no export.
         kept = "exported models are read, trained indexes are not kept"
         return Finding("data folder", "ok", f"{found}: {kept}")
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(existing).free
     found = f"{folder}, {free / 2**30:.1f} GB free"
     if free < _ROOM:
         return Finding("data folder", "warn", found, "free space for the private Redis")
@@ -152,9 +153,10 @@ def _examine_traces() -> Finding:
         url = urlsplit(trace_endpoint())
     except TurnwiseError as error:
         return Finding("traces", "fail", str(error), "correct the variable")
-    where = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
+    usual_port = 443 if url.scheme == "https" else 80
+    address = (url.hostname or "", url.port or usual_port)
     try:
-        socket.create_connection(where, _PATIENCE).close()
+        socket.create_connection(address, _PATIENCE).close()
     except (OSError, UnicodeError) as error:  # of a name that cannot be one
         found = f"{url.geturl()} does not answer: {error}"
         return Finding("traces", "warn", found, "set OTEL_EXPORTER_OTLP_ENDPOINT to a collector")

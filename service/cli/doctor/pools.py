@@ -41,7 +41,7 @@ async def examine_pools(
             else await _examine_local(records, key, revision, pairwise=pairwise)
             for key, revision in zip(keys, revisions, strict=True)
         ]
-        left = await _examine_collections(records, keys, engine) if engine else []
+        of_store = await _examine_collections(records, keys, engine) if engine else []
     except ServiceError as error:
         if isinstance(why := error.__cause__, NoPermissionError):
             advice = "allow its user to access the keys tw:* and to run scripts"
@@ -50,9 +50,11 @@ async def examine_pools(
     if not found:
         found = [Finding("pools", "warn", "none", "`turnwise pool load FILE --pool NAME`")]
     advice = "`turnwise restore FOLDER`, or load it; DELETE /pools/NAME gives it up"
-    for key in sorted(lost):
-        left.append(Finding(f"pool {key}", "fail", "Redis lost it, or this alias", advice))
-    return found + left
+    of_lost = [
+        Finding(f"pool {key}", "fail", "Redis lost it, or this alias", advice)
+        for key in sorted(lost)
+    ]
+    return found + of_store + of_lost
 
 
 async def _examine_local(
@@ -69,12 +71,14 @@ async def _examine_local(
         return Finding(subject, "ok", "is being deleted")
     if revision.encoder_name == "pairwise" and not pairwise:
         return Finding(subject, "fail", "encoded by a pairwise model", "set TURNWISE_PAIRWISE")
-    fits = [await records.has_vectors(key, name) for name in log.chunks]
+    has_vectors = [await records.has_vectors(key, name) for name in log.chunks]
+    are_missing = None in has_vectors or not log.whole
+    are_of_another_model = False in has_vectors
     found = f"version {summary.version}, {write_count(summary.size, 'candidate')} stored"
-    if None in fits or not log.whole:
+    if are_missing:
         advice = "delete it, then restore a snapshot (`turnwise pool restore`) or load it"
         return Finding(subject, "fail", f"{found}; parts are missing", advice)
-    if False in fits and revision.encoder_name == "default":
+    if are_of_another_model and revision.encoder_name == "default":
         advice = "the service encodes them when a request first names the pool"
         return Finding(subject, "warn", f"{found}, of another model", advice)
     if not summary.size:
@@ -111,13 +115,14 @@ async def _examine_collections(
     """Return a finding if the store does not answer, or has collections without a pool."""
     pools = [await records.stored(key) for key in keys]
     try:
-        has = await engine.collections()
+        in_store = {*await engine.collections()}
     except StoreUnavailable as error:
         return [Finding("store", "fail", str(error), "check TURNWISE_STORE_URL")]
     used = {pool.collection.name for pool in pools if pool}
     used |= {name_examples(name) for name in used}
-    if not (left := sorted({*has} - used)):
+    unused = sorted(in_store - used)
+    if not unused:
         return []
-    found = f"collections without a pool in this Redis: {', '.join(left)}"
+    found = f"collections without a pool in this Redis: {', '.join(unused)}"
     advice = "unless a pool is being loaded, or another Redis uses the store: drop them there"
     return [Finding("store", "warn", found, advice)]

@@ -18,7 +18,7 @@ from turnwise.service.client import (
     UnreachableError,
 )
 from turnwise.service.client.attempts import Attempts
-from turnwise.service.client.calls import path
+from turnwise.service.client.calls import make_path
 from turnwise.service.client.operations import (
     PlanOptions,
     PoolOptions,
@@ -60,8 +60,8 @@ def test_every_field_of_a_search_is_a_parameter() -> None:
 
 
 def test_a_name_cannot_leave_its_place_in_the_path() -> None:
-    assert path("pools", "a/b?c", "..") == "/pools/a%2Fb%3Fc/%2E%2E"
-    assert path("sessions", "\ud83d") == "/sessions/%ED%A0%BD"  # the service's to refuse
+    assert make_path("pools", "a/b?c", "..") == "/pools/a%2Fb%3Fc/%2E%2E"
+    assert make_path("sessions", "\ud83d") == "/sessions/%ED%A0%BD"  # the service's to refuse
 
 
 @pytest.fixture

@@ -75,8 +75,9 @@ def load_by_name(
     loaded: dict[str, M] = {}
     for name in dict.fromkeys(names):
         model = load(name)
-        labels = (model.name, name, str(Path(name).resolve()))
-        loaded[next(label for label in labels if label not in {*taken, *loaded})] = model
+        keys = (model.name, name, str(Path(name).resolve()))
+        free_key = next(key for key in keys if key not in taken and key not in loaded)
+        loaded[free_key] = model
     return loaded
 
 
@@ -84,23 +85,25 @@ def _load_with_base(compared: Compared, load: Callable[[str], M]) -> dict[str, M
     base = compared.base
     if "" in (compared.models or []):
         raise typer.BadParameter("--model: a name is empty")
-    loaded = {"base": load(base)} if base and _has_base(base, "compares no base") else {}
+    loaded: dict[str, M] = {}
+    if base and _has_base(base, "compares no base"):
+        loaded["base"] = load(base)
     others = (name for name in compared.models or [str(DEFAULT_MODEL)] if name != base)
     return loaded | load_by_name(others, load, {"base"})
 
 
 def find_retriever() -> str:
     """Return the encoder that retrieves candidates: the default base, else the shipped model."""
-    without = "retrieves candidates by the shipped model"
-    return BASE if _has_base(BASE, without) else str(DEFAULT_MODEL)
+    instead = "retrieves candidates by the shipped model"
+    return BASE if _has_base(BASE, instead) else str(DEFAULT_MODEL)
 
 
-def _has_base(base: str, without: str) -> bool:
-    """Return whether the base can be loaded. If not, print what evaluate does without it."""
+def _has_base(base: str, instead: str) -> bool:
+    """Return whether the base can be loaded. If not, print what evaluate does instead."""
     try:
         if base == BASE:
             require(BASE_PACKAGE)
     except TurnwiseError as error:
-        typer.echo(f"evaluate {without}: {error}", err=True)
+        typer.echo(f"evaluate {instead}: {error}", err=True)
         return False
     return True

@@ -191,14 +191,8 @@ class Candidate:
         """Return whether ids, texts and JSON are equal: `true` is not 1, and 1 is not 1.0."""
         if not isinstance(other, Candidate):
             return NotImplemented
-        if (self.id, self.text, self.examples, self.group, self.learned, self.body) != (
-            other.id,
-            other.text,
-            other.examples,
-            other.group,
-            other.learned,
-            other.body,
-        ):
+        names = ("id", "text", "examples", "group", "learned", "body")
+        if any(getattr(self, name) != getattr(other, name) for name in names):
             return False
         if self.metadata_json == other.metadata_json:
             return True
@@ -227,12 +221,12 @@ def keep_learned(find: FindCandidate, candidates: Iterable[Candidate]) -> list[C
 
 
 def select_changed(find: FindCandidate, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates that a pool lacks, or has otherwise."""
+    """Return the candidates that a pool lacks, or has with other fields."""
     return [candidate for candidate in candidates if find(candidate.id) != candidate]
 
 
-def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates without repetitions.
+def remove_duplicates(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates, each once.
 
     Raises:
         InvalidRequest: Two different candidates share an id. The error names both indexes.

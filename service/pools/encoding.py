@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
@@ -86,17 +87,21 @@ class RunningQueries:
 
     async def sample_queries(self, texts: Sequence[str]) -> Float32:
         """Return the running queries of contexts drawn at random."""
-        drawn = draw_contexts(texts)
-        relations = [Relation.OTHER, Relation.SAME]
-        said = [(text, relations[turn % 2]) for each in drawn for turn, text in enumerate(each)]
+        said = [
+            (text, relation)
+            for context in draw_contexts(texts)
+            for text, relation in zip(context, cycle([Relation.OTHER, Relation.SAME]), strict=False)
+        ]
         paired = self._encoder.kind.paired
         as_first = [RoleText(text, Role.FIRST, relation) for text, relation in said]
         as_second = [RoleText(text, Role.SECOND, relation) for text, relation in said]
         first = await self._encoder.encode(as_first if paired else [], Priority.BULK)
         second = await self._encoder.encode(as_second, Priority.BULK)
-        contexts = [slice(start, start + _UTTERANCES) for start in range(0, len(said), _UTTERANCES)]
-        summed = [running_query(rows(first[c], second[c]), paired=paired) for c in contexts]
-        return np.stack(summed)
+        queries = []
+        for start in range(0, len(said), _UTTERANCES):
+            context = slice(start, start + _UTTERANCES)
+            queries.append(running_query(rows(first[context], second[context]), paired=paired))
+        return np.stack(queries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,11 @@ FieldPath = tuple[str, ...]
 
 
 class Compared(NamedTuple):
-    """What a filter compares.
+    """A path, and the kinds of values that a filter compares with the values at it.
 
     Attributes:
-        path: The path whose values it compares with those of the filter.
-        kinds: The kinds of these, sorted. A value of another kind is equal to none of them.
+        path: The path in the metadata of a candidate.
+        kinds: The kinds of the filter's values, sorted. A value of another kind never matches.
     """
 
     path: FieldPath
@@ -63,7 +63,7 @@ class Condition(ABC):
 
     @property
     def compared(self) -> frozenset[Compared]:
-        """What it compares with values of the filter."""
+        """The paths whose values it compares with values of the filter."""
         return frozenset()
 
     @property
@@ -85,7 +85,7 @@ class Combined(Condition):
 
     @property
     def compared(self) -> frozenset[Compared]:
-        """What its parts compare."""
+        """The paths of its parts."""
         return frozenset[Compared]().union(*(part.compared for part in self.parts))
 
     @property
@@ -98,7 +98,9 @@ class Combined(Condition):
         held = (part.matches(metadata) for part in self.parts)
         if self.how == "all":
             return all(held)
-        return any(held) is (self.how == "any")
+        if self.how == "any":
+            return any(held)
+        return not any(held)
 
 
 @dataclass(frozen=True, slots=True)

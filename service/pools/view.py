@@ -78,7 +78,7 @@ class PoolView(Protocol):
     async def lacks(self, having: Filter) -> bool:
         """Return whether there are candidates, and a filter matches none of them.
 
-        A candidate store may not notice that it matches none.
+        A candidate store may answer false although it matches none.
         """
 
     @property
@@ -172,7 +172,7 @@ class PoolView(Protocol):
 
 
 async def warn_about_filter(view: PoolView, where: Filter | None) -> list[str]:
-    """Return a warning for each field of a filter that no candidate has, or not of that kind."""
+    """Return a warning for each field of a filter that no candidate has with such a value."""
     compared = sorted(where.condition.compared) if where else []
     warnings: dict[str, None] = {}
     for each in compared[:_MOST_FIELDS]:

@@ -113,8 +113,8 @@ class BackupFolder:
         folder.mkdir(parents=True, exist_ok=True)
         self.saved = self._read_unfinished()
 
-    def path_of(self, key: PoolKey) -> Path:
-        """Return the folder for the snapshot of a pool; remove what is left of an earlier try."""
+    def clear_folder(self, key: PoolKey) -> Path:
+        """Remove what is left of an earlier snapshot of a pool; return the folder for a new one."""
         path = _path_of(self._folder, key)
         shutil.rmtree(path, ignore_errors=True)
         remove_leftovers(path.parent, path.name)
@@ -204,11 +204,9 @@ class Backup:
             self.manifest = self._read_manifest()
             self.snapshots = {pool.key: self._check_pool(pool) for pool in self.manifest.pools}
         except (OSError, ValueError, TurnwiseError) as error:
-            why = (
-                f"{_MANIFEST}: {first_error(error)}"
-                if isinstance(error, ValidationError)
-                else error
-            )
+            why = str(error)
+            if isinstance(error, ValidationError):
+                why = f"{_MANIFEST}: {first_error(error)}"
             raise BackupError(f"'{folder}' holds no complete backup: {why}") from error
 
     def path_of(self, key: PoolKey) -> Path:

@@ -77,22 +77,21 @@ class Catalogue:
         if not len(numbers):
             raise TurnwiseError(f"{', '.join(patterns)}: there are no candidates")
         ids, digests, left_out = numbers.T
-        _, first, group = np.unique(ids, return_index=True, return_inverse=True)
-        earlier = first[group]
-        several = np.unique(earlier[digests[earlier] != digests])  # those of rows that differ
-        rows = _read_rows(files, reader) if several.size else ()
-        merged = reader.merge(compress(rows, np.isin(earlier, several)))
-        candidates = dict(
-            zip(
-                several.tolist(), (Candidate.uploaded(row.candidate) for row in merged), strict=True
-            )
-        )
-        for index, candidate in candidates.items():
-            digests[index] = _hash_candidate(candidate)
-        repeated = earlier != np.arange(len(ids))
-        left_out[repeated] = 0
-        left_out[several] = [row.left_out for row in merged]
-        return cls(files, digests, repeated, candidates, reader, reader.notes(left_out.sum()))
+        _, first_rows, candidate_of = np.unique(ids, return_index=True, return_inverse=True)
+        first_row = first_rows[candidate_of]  # of each row: the first one of the same candidate
+        differs = digests != digests[first_row]
+        # Candidates whose rows differ are read again and merged. Each is named by its first row.
+        to_merge = np.unique(first_row[differs])
+        rows = _read_rows(files, reader) if to_merge.size else ()
+        merged_rows = reader.merge(compress(rows, np.isin(first_row, to_merge)))
+        merged: dict[int, Candidate] = {}
+        for index, row in zip(to_merge.tolist(), merged_rows, strict=True):
+            merged[index] = Candidate.uploaded(row.candidate)
+            digests[index] = _hash_candidate(merged[index])
+            left_out[index] = row.left_out
+        repeated = first_row != np.arange(len(ids))
+        notes = reader.notes(int(left_out[~repeated].sum()))
+        return cls(files, digests, repeated, merged, reader, notes)
 
     def __len__(self) -> int:
         return len(self.digests)

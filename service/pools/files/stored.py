@@ -12,7 +12,7 @@ from turnwise.models.errors import DataError, first_error
 from turnwise.models.text_files import read_jsonl
 from turnwise.service.candidate_files import Row, parse_candidate
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.pools.candidate import Candidate, Learned, distinct
+from turnwise.service.pools.candidate import Candidate, Learned, remove_duplicates
 from turnwise.service.pools.files.candidates import check_limits
 from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.wire.fields import Finite, SessionId, Text
@@ -46,7 +46,7 @@ def read_stored_candidates(path: Path, most: int) -> list[Candidate]:
         read = _read_lines(path, most)
         candidates = list(admission.count(read, lambda candidate: candidate.memory))
     try:
-        distinct(candidates)
+        remove_duplicates(candidates)  # raises if two differ
     except InvalidRequest as error:
         raise DataError(error.errors[0].msg, str(path)) from None
     return candidates

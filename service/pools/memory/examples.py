@@ -6,6 +6,7 @@ A segment of a pool has one row for each candidate, and one row for each example
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -106,7 +107,8 @@ def gather_examples(
     return Examples(gather(rows), _add_up(counts)) if any(counts) else None
 
 
-def _add_up(counts: Sequence[int]) -> Indices:
+def _add_up(counts: Sequence[int] | Indices) -> Indices:
+    """Return 0, and the sum of the first count, of the first two, and so on."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
@@ -165,9 +167,6 @@ class ExampleIndex:
         """
         rows = self.examples.rows_of(candidates)
         scores = self.examples.vectors[rows].astype(np.float64) @ said.astype(np.float64)
-        ends = np.cumsum(self.examples.count(candidates)).tolist()
-        best = [
-            start + int(scores[start:end].argmax())
-            for start, end in zip([0, *ends], ends, strict=False)
-        ]
+        bounds = _add_up(self.examples.count(candidates)).tolist()
+        best = [start + int(scores[start:end].argmax()) for start, end in pairwise(bounds)]
         return rows[best], scores[best].astype(np.float32)

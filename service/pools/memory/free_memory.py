@@ -116,21 +116,20 @@ def available_memory() -> float:
 
 
 def _machine_memory() -> float:
-    return 1024 * _number(MEMINFO, r"^MemAvailable:\s+(\d+)")
+    return 1024 * _read_number(MEMINFO, r"^MemAvailable:\s+(\d+)")
 
 
 def _container_memory() -> float:
     """Return the bytes left below the container's limit; the page cache counts as free."""
-    used = _number(CGROUP / "memory.current", r"^(\d+)")
-    statistics = CGROUP / "memory.stat"
-    cached = _number(statistics, r"^active_file (\d+)") + _number(
-        statistics, r"^inactive_file (\d+)"
-    )
-    left = _number(CGROUP / "memory.max", r"^(\d+)") - used + cached
-    return math.inf if math.isnan(left) else left
+    limit = _read_number(CGROUP / "memory.max", r"^(\d+)")
+    used = _read_number(CGROUP / "memory.current", r"^(\d+)")
+    active_cache = _read_number(CGROUP / "memory.stat", r"^active_file (\d+)")
+    inactive_cache = _read_number(CGROUP / "memory.stat", r"^inactive_file (\d+)")
+    left = limit - used + active_cache + inactive_cache
+    return math.inf if math.isnan(left) else left  # infinity minus infinity
 
 
-def _number(path: Path, pattern: str) -> float:
+def _read_number(path: Path, pattern: str) -> float:
     """Return the first number that matches in a file; infinity if there is none."""
     try:
         found = re.search(pattern, path.read_text(encoding="utf-8"), re.M)

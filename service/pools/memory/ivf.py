@@ -1,5 +1,6 @@
 """The approximate index: an inverted file of 4-bit product-quantised codes, with exact scores."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
@@ -138,13 +139,16 @@ def recall_at_10(index: Index, queries: Float32, exact: Sequence[Float32]) -> fl
             them, so any of several equal vectors counts.
     """
     found = [index.search(query, 10)[1] for query in queries]
-    shares = [(f >= e[-1] - 1e-6).mean() for e, f in zip(exact, found, strict=True)]
+    shares = [
+        (scores >= exact_scores[-1] - 1e-6).mean()
+        for scores, exact_scores in zip(found, exact, strict=True)
+    ]
     return float(np.mean(shares))
 
 
 def code_bytes(dimension: int) -> int:
     """Return the bytes that a vector takes in its list: 4 bits a part, and its index."""
-    return -(-_count_parts(dimension) // 2) + 8
+    return math.ceil(_count_parts(dimension) / 2) + 8
 
 
 def _count_parts(dimension: int) -> int:
@@ -174,6 +178,6 @@ def train_lists(flat: FlatIndex) -> faiss.IndexIVFPQFastScan:
 
 
 def _probe_counts(lists: int) -> list[int]:
-    """Return the numbers of probed lists to try, in increasing order."""
-    steps = [step << power for power in range(2, 9) for step in (2, 3)]
-    return [*(step for step in steps if step < lists), lists]
+    """Return the numbers of probed lists to try: 8, 12, 16, 24, 32, 48, ..., and all lists."""
+    counts = [factor * 2**power for power in range(2, 9) for factor in (2, 3)]
+    return [*(count for count in counts if count < lists), lists]

@@ -182,7 +182,7 @@ class PoolRecords(Commands):
             size,
             _GRACE_SECONDS,
         ]
-        return await self._mutate("move", keys, arguments) == "ok"
+        return await self._change("move", keys, arguments) == "ok"
 
     async def read(self, key: PoolKey, has: Position = NOWHERE) -> Log | None:
         """Return the log from a reader's position on, or None if there is no such pool."""
@@ -196,23 +196,26 @@ class PoolRecords(Commands):
         """
         fields = ["candidates", *self._fields.values()]
         async with self._readers:
-            found = await self.execute("pool_read", self._redis.hmget(_chunk(key, name), fields))
+            found = await self.execute(
+                "pool_read", self._redis.hmget(_chunk_key(key, name), fields)
+            )
         return Chunk(*found) if found[0] is not None else None
 
     async def has_vectors(self, key: PoolKey, name: str) -> bool | None:
         """Return whether a chunk has all vectors by this model; None if the chunk is gone."""
-        found = await self.execute("pool_read", self._redis.hkeys(_chunk(key, name)))
+        found = await self.execute("pool_read", self._redis.hkeys(_chunk_key(key, name)))
         fields = {field.decode() for field in found}
         if not fields:
             return None
-        has_examples = any(field.startswith("examples:") for field in fields)
-        kinds: list[Kind] = ["candidates", "examples"] if has_examples else ["candidates"]
-        return fields.issuperset(self._fields[kind] for kind in kinds)
+        needed = {self._fields["candidates"]}
+        if any(field.startswith("examples:") for field in fields):
+            needed.add(self._fields["examples"])
+        return needed <= fields
 
     async def put_vectors(self, key: PoolKey, name: str, vectors: Float16, kind: Kind) -> None:
         """Add this model's vectors of a chunk's candidates, or of their examples, to the chunk."""
         arguments = [self._fields[kind], vectors.tobytes()]
-        await self.run_script("pool_write", "put_vectors", [_chunk(key, name)], arguments)
+        await self.run_script("pool_write", "put_vectors", [_chunk_key(key, name)], arguments)
 
     async def stage(self, key: PoolKey, edit: Edit) -> Entry:
         """Write an edit's chunks, which no reader sees until `commit`."""
@@ -226,7 +229,9 @@ class PoolRecords(Commands):
                 if part.examples:
                     fields += [self._fields["examples"], part.examples.vectors.tobytes()]
                 arguments = [_STAGED_SECONDS, *fields]
-                await self.run_script("pool_write", "stage", [_chunk(key, chunks[-1])], arguments)
+                await self.run_script(
+                    "pool_write", "stage", [_chunk_key(key, chunks[-1])], arguments
+                )
         except BaseException:
             await self.discard(key, chunks)
             raise
@@ -235,7 +240,7 @@ class PoolRecords(Commands):
 
     async def discard(self, key: PoolKey, chunks: Iterable[str]) -> None:
         """Delete staged chunks that will not be committed."""
-        if names := [_chunk(key, name) for name in chunks]:
+        if names := [_chunk_key(key, name) for name in chunks]:
             await self.execute("pool_write", self._redis.unlink(*names))
 
     async def commit(
@@ -265,7 +270,7 @@ class PoolRecords(Commands):
             *totals,
             until or "",
         ]
-        return await self._mutate("commit", keys, arguments)
+        return await self._change("commit", keys, arguments)
 
     async def fold(self, key: PoolKey, log: Log, entry: Entry) -> Outcome:
         """Replace all entries of a log, which was read from its start, by one entry."""
@@ -280,7 +285,7 @@ class PoolRecords(Commands):
             entry.count - sum(folded.count for folded in log.entries),
             _GRACE_SECONDS,
         ]
-        return await self._mutate("fold", keys, arguments)
+        return await self._change("fold", keys, arguments)
 
     async def lock_upkeep(self, key: PoolKey) -> bool:
         """Return whether this replica got the lock for work that only one of them need do.
@@ -293,7 +298,7 @@ class PoolRecords(Commands):
     async def drop(self, key: PoolKey, log: Log) -> Outcome:
         """Delete a pool whose log was read from its start, if it has not changed since."""
         arguments = [log.position.incarnation, log.position.stamp, _first_chunk(log)]
-        return await self._mutate("drop", _keys(key, log.chunks), arguments)
+        return await self._change("drop", _keys(key, log.chunks), arguments)
 
     async def _read_metas(self, keys: Sequence[PoolKey], *fields: str) -> list[list[bytes | None]]:
         if not keys:
@@ -304,7 +309,8 @@ class PoolRecords(Commands):
         found: list[list[bytes | None]] = await self.execute("pool_read", pipeline.execute())
         return found
 
-    async def _mutate(self, script: str, keys: list[str], arguments: list[Any]) -> Outcome:
+    async def _change(self, script: str, keys: list[str], arguments: list[Any]) -> Outcome:
+        """Run a script that changes a pool only if it is as its caller has read it."""
         with redis_errors(self._metrics, "pool_write") as counted:
             outcome: Outcome = (await self._script[script](keys, arguments)).decode()
             if outcome != "ok":
@@ -359,8 +365,8 @@ def _key(key: PoolKey, name: str) -> str:
 
 
 def _keys(key: PoolKey, chunks: Iterable[str] = ()) -> list[str]:
-    return [_key(key, "meta"), _key(key, "log"), *(_chunk(key, name) for name in chunks)]
+    return [_key(key, "meta"), _key(key, "log"), *(_chunk_key(key, name) for name in chunks)]
 
 
-def _chunk(key: PoolKey, name: str) -> str:
+def _chunk_key(key: PoolKey, name: str) -> str:
     return _key(key, f"chunk:{name}")

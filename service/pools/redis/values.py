@@ -263,16 +263,17 @@ def _pack_row(candidate: Candidate) -> bytes:
 def unpack_chunk(
     candidates: bytes, vectors: bytes | None, dimension: int
 ) -> tuple[list[Candidate], Float16 | None]:
-    """Return n candidates and their vectors (n, d); None if these are missing or misfit."""
+    """Return n candidates, and their vectors (n, d) or None if they are missing or of another d."""
     unpacked = list(_unpack_rows(zlib.decompress(candidates).decode()))
     return unpacked, unpack_vectors(vectors, len(unpacked), dimension)
 
 
 def unpack_vectors(vectors: bytes | None, count: int, dimension: int) -> Float16 | None:
-    """Return n vectors (n, d); None if they are missing or misfit."""
-    if len(vectors or b"") != 2 * dimension * count:
+    """Return n vectors (n, d); None if they are missing or of another d."""
+    stored = vectors or b""
+    if len(stored) != 2 * dimension * count:
         return None
-    return np.frombuffer(vectors or b"", np.float16).reshape(count, dimension)
+    return np.frombuffer(stored, np.float16).reshape(count, dimension)
 
 
 def _unpack_rows(rows: str) -> Iterator[Candidate]:

@@ -262,10 +262,12 @@ def expression(condition: Condition, *, loose: bool) -> str:
             may hold for fewer.
     """
     match condition:
+        case Combined("none", parts):  # the negation of a strict expression is a loose one
+            inner = [expression(part, loose=not loose) for part in parts]
+            return f"not ({' or '.join(inner)})"
         case Combined(how, parts):
-            inner = [expression(part, loose=loose is (how != "none")) for part in parts]
-            joined = (" and " if how == "all" else " or ").join(inner)
-            return f"not ({joined})" if how == "none" else f"({joined})"
+            inner = [expression(part, loose=loose) for part in parts]
+            return f"({(' and ' if how == 'all' else ' or ').join(inner)})"
         case Among() | Exists():
             return _contains("strings", wanted_facets(condition))
     assert isinstance(condition, Within)  # there is no other

@@ -199,9 +199,9 @@ def points_filter(condition: Condition, *, loose: bool) -> q.Filter:
     """
     match condition:
         case Combined(how, parts):
-            inner: list[q.Condition] = [
-                points_filter(part, loose=loose is (how != "none")) for part in parts
-            ]
+            # The negation of a strict filter is a loose one.
+            inner_loose = not loose if how == "none" else loose
+            inner: list[q.Condition] = [points_filter(part, loose=inner_loose) for part in parts]
             if how == "all":
                 return q.Filter(must=inner)
             return q.Filter(should=inner) if how == "any" else q.Filter(must_not=inner)

@@ -357,8 +357,11 @@ class RemotePool(Pool):
         if self.state != "ready" or known is None or known.size < FEWEST:
             return False
         collection = known.collection
-        good = (collection.recall or 0.0) >= RECALL and known.size <= 2 * collection.measured
-        return not good and monotonic() - self._measured_at > _MEASURE_SECONDS
+        is_good = (collection.recall or 0.0) >= RECALL
+        is_current = known.size <= 2 * collection.measured
+        if is_good and is_current:
+            return False
+        return monotonic() - self._measured_at > _MEASURE_SECONDS
 
     async def _read_new(self) -> None:
         known = await self.records.stored(self.key)

@@ -148,7 +148,7 @@ def connect_store(url: str, metrics: Metrics) -> CandidateStore:
         ) from None
 
 
-async def answers(store: CandidateStore) -> bool:
+async def does_answer(store: CandidateStore) -> bool:
     """Return whether a store answers in time."""
     try:
         async with asyncio.timeout(_PROBE_SECONDS):
@@ -161,7 +161,7 @@ async def answers(store: CandidateStore) -> bool:
 
 @contextmanager
 def store_errors(
-    metrics: Metrics, store: StoreName, operation: StoreOperation, *away: type[Exception]
+    metrics: Metrics, store: StoreName, operation: StoreOperation, *failures: type[Exception]
 ) -> Iterator[None]:
     """Measure and trace a call, and raise its failure as StoreUnavailable.
 
@@ -169,7 +169,7 @@ def store_errors(
         metrics: Gets the seconds and the result.
         store: Name of the store.
         operation: What the call does.
-        away: Errors of the store's client.
+        failures: Errors of the store's client.
     """
     begin = perf_counter()
     result = "failed"
@@ -182,7 +182,7 @@ def store_errors(
     except asyncio.CancelledError:
         result = "cancelled"
         raise
-    except away as error:
+    except failures as error:
         result = "unavailable"
         why = " ".join(str(error).split())[:300]
         raise StoreUnavailable(f"{store} does not do its work: {why}") from error

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.pools import Candidate
-from turnwise.service.pools.candidate import Learned, distinct
+from turnwise.service.pools.candidate import Learned, remove_duplicates
 from turnwise.service.pools.redis.values import pack_candidates, unpack_chunk
 
 JSON_VALUES = st.recursive(
@@ -34,7 +34,7 @@ def test_metadata_is_alike_where_its_json_is() -> None:
     for other in ({"vip": True, "tags": [1]}, {"vip": 1, "tags": [1.0]}, {"vip": 1}):
         assert one != Candidate.of("Hello.", metadata=other)
     with pytest.raises(InvalidRequest, match="differ"):
-        distinct([one, Candidate.of("Hello.", metadata={"vip": True, "tags": [1]})])
+        remove_duplicates([one, Candidate.of("Hello.", metadata={"vip": True, "tags": [1]})])
 
 
 @given(JSON_OBJECTS)

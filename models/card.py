@@ -136,9 +136,12 @@ CardPart = Calibration | Fusion | ExampleCalibration | EncoderFacts
 def update_card(folder: Path, part: str, value: CardPart) -> None:
     """Write a part of a model's card, whole or not at all; the other parts stay."""
     card = folder / CARD
-    fields = json.loads(card.read_text(encoding="utf-8")) if card.exists() else {}
-    trained = {name: fields.pop(name) for name in ("trained",) if name in fields}
-    fields = {"aggregation": asdict(Aggregation()), **fields, part: asdict(value), **trained}
+    fields = {"aggregation": asdict(Aggregation())}
+    if card.exists():
+        fields |= json.loads(card.read_text(encoding="utf-8"))
+    fields[part] = asdict(value)
+    if "trained" in fields:
+        fields["trained"] = fields.pop("trained")  # the recipe is long, so it comes last
     with replace_file(card) as fresh:
         fresh.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 

@@ -18,8 +18,10 @@ def usable_cores() -> int:
     each other.
     """
     cores: int = joblib.cpu_count()
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return max(min(cores, int(asked)) if asked.isdecimal() else cores, 1)
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    if limit.isdecimal():
+        cores = min(cores, int(limit))
+    return max(cores, 1)
 
 
 @cache

@@ -19,7 +19,7 @@ def most_diverse(scores: Float64, vectors: Float32, diversity: float, k: int) ->
         k: Candidates to choose; all of them if there are fewer.
     """
     relevance = scores - scores.min()
-    relevance /= relevance.max() or 1.0
+    relevance /= relevance.max() or 1.0  # the maximum is 0 if all scores are equal
     nearest = np.zeros(len(scores))
     chosen: list[int] = []
     for _ in range(min(k, len(scores))):

@@ -96,7 +96,9 @@ def name_files(files: Iterable[Path]) -> Iterator[None]:
 def first_error(error: "ValidationError") -> str:
     """Return the first of pydantic's errors: its field, if there is one, and what is wrong."""
     first = error.errors(include_input=False)[0]
-    return ": ".join([".".join(map(str, first["loc"])), message_of(first)]).removeprefix(": ")
+    message = message_of(first)
+    field = ".".join(map(str, first["loc"]))
+    return f"{field}: {message}" if field else message
 
 
 _PLAIN = {

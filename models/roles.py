@@ -132,6 +132,7 @@ def can_become(before: EncoderKind, after: EncoderKind) -> bool:
     """Return whether training can make an encoder of one kind into one of another."""
     if EncoderKind.HEADS in {before, after}:
         return after is EncoderKind.HEADS
+    # Training may add special tokens to a vocabulary, and removes none.
     return encoder_kind({*before.tokens, *after.tokens}, after) is after
 
 

@@ -111,6 +111,11 @@ class KeptRows:
         """Return the kept rows of an empty context."""
         return cls(0, np.zeros(dimension, np.float32), np.empty((0, dimension), np.float32), paired)
 
+    @property
+    def _in_total(self) -> int:
+        """Number of rows in `total`."""
+        return max(self.count - 1, 0) if self.paired else self.count
+
     def then(self, new: Float32) -> "KeptRows":
         """Return the kept rows of the context with (k, d) more rows."""
         counted = new[1:] if self.paired and self.count == 0 else new
@@ -123,14 +128,18 @@ class KeptRows:
 
         One of the newest rows may be missing until `then` adds another.
         """
-        counted = self.newest[-1] if self.count > int(self.paired) else np.float32(0)
-        return KeptRows(self.count - 1, self.total - counted, self.newest[:-1], paired=self.paired)
+        total = self.total
+        if self._in_total > 0:
+            total = total - self.newest[-1]
+        return KeptRows(self.count - 1, total, self.newest[:-1], paired=self.paired)
 
     def query(self, last_rows: int | None) -> Float32 | None:
         """Return `running_query` of the n ≥ 1 rows; None if it needs more rows than are kept."""
         if last_rows is None and self.count > 1:
             return self.total
-        summed = min(last_rows or 1, max(self.count - int(self.paired), 1))
+        summed = 1  # the only row of a context counts, even if it is not in the total
+        if last_rows is not None and self.count > 1:
+            summed = min(last_rows, self._in_total)
         if summed > len(self.newest):
             return None
         return np.asarray(self.newest[-summed:].sum(axis=0, dtype=np.float64), dtype=np.float32)
@@ -332,8 +341,8 @@ def _oldest(n: int, last_rows: int | None, paired: bool) -> int:
     """Return the index of the oldest row that counts; row 0 of pairs counts only if alone."""
     if last_rows is not None and last_rows < 1:
         raise ValueError(f"last_rows must be at least 1, not {last_rows}")
-    least = int(paired and n > 1)
-    return least if last_rows is None else max(least, n - last_rows)
+    oldest = 1 if paired and n > 1 else 0
+    return oldest if last_rows is None else max(oldest, n - last_rows)
 
 
 def _has_pairs(first: Float32, second: Float32) -> bool:

@@ -143,8 +143,8 @@ class _Rewriter:
             zero=self._add(made, "zero", zero.astype(np.uint8)),
             zeros=self._add(made, "zeros", np.zeros(len(steps), np.int8)),
         )
-        narrowed = f"{narrow}ed"
-        widened = f"{widen}ed"
+        narrowed = f"{made}.narrowed"
+        widened = f"{made}.widened"
         inputs = [narrowed, operands.step, operands.zero]
         weights = [widened, operands.steps, operands.zeros]
         nodes = [

@@ -23,19 +23,21 @@ class Scripts:
         counts = Counter[str]()
         self._of_bytes = False
         for piece in pieces:
-            self._of_bytes |= piece.startswith(_BYTES)
+            if piece.startswith(_BYTES):
+                self._of_bytes = True
             counts.update(islice(_scripts_of(piece), 1))
         self._known = {script for script, count in counts.items() if count >= _FEWEST}
 
     def knows(self, text: str) -> bool:
         """Return whether at least half of the letters and emoji of a text are in known scripts."""
-        if self._of_bytes or not self._known:  # or a vocabulary that is too small to tell
+        if self._of_bytes or not self._known:  # without a known script, the vocabulary is tiny
             return True
         looked_at = text[:_LOOKED_AT]
         if looked_at.isascii() and _LATIN in self._known:  # the name of each letter takes a while
             return True
         scripts = list(_scripts_of(looked_at))
-        return 2 * sum(script in self._known for script in scripts) >= len(scripts)
+        known = sum(script in self._known for script in scripts)
+        return known >= len(scripts) / 2
 
 
 def _scripts_of(text: str) -> Iterator[str]:

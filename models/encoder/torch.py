@@ -318,16 +318,17 @@ class UtteranceEncoder(BaseEncoder):
             run: Returns the rows (b, d) of a padded batch of b texts in word pieces.
         """
         read = list(zip(*self._read(items), strict=True))
-        texts = list(dict.fromkeys(read))
-        pieces = tokenize(self.model, [text for text, _ in texts], [ends for _, ends in texts])
-        keys = [tuple(ids) for ids in pieces]
-        distinct = list(dict.fromkeys(keys))  # long texts may have the same pieces after the cut
+        distinct_texts = list(dict.fromkeys(read))
+        texts = [text for text, _ in distinct_texts]
+        keep_ends = [keeps for _, keeps in distinct_texts]
+        pieces = [tuple(ids) for ids in tokenize(self.model, texts, keep_ends)]
+        distinct = list(dict.fromkeys(pieces))  # long texts may have the same pieces after the cut
         vectors = np.empty((len(distinct), self.dimension), np.float32)
         for batch in batches([len(ids) for ids in distinct]):
             vectors[batch] = run([list(distinct[index]) for index in batch])
-        row_of_pieces = {ids: row for row, ids in enumerate(distinct)}
-        row_of_text = {text: row_of_pieces[ids] for text, ids in zip(texts, keys, strict=True)}
-        return vectors[[row_of_text[text] for text in read]]
+        row_of = {ids: row for row, ids in enumerate(distinct)}
+        rows = {each: row_of[ids] for each, ids in zip(distinct_texts, pieces, strict=True)}
+        return vectors[[rows[each] for each in read]]
 
 
 class UnitVectors(torch.nn.Module):

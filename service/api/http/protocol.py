@@ -299,14 +299,14 @@ class BoundedProtocol(asyncio.Protocol):
         """Read no further, and answer with the error after the answers that come before it."""
         self._accepts_more = False
         broken = self._receiving  # the request in whose body the error is, if any
-        if broken and len(self._exchanges) > 1:
-            self._exchanges.pop()
+        others = [exchange for exchange in self._exchanges if exchange is not broken]
         if broken and broken.is_started:
             self._transport.close()
-        elif not self._exchanges or broken is self._exchanges[0]:
-            self._refuse(error)
-        else:
+        elif others:
+            self._exchanges = deque(others)
             self._failure = error
+        else:
+            self._refuse(error)
 
     def _refuse(self, error: ServiceError) -> None:
         response = problem_response(error, {"Connection": "close"})

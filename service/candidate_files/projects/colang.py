@@ -37,10 +37,12 @@ class _Scripts:
     def read(self, content: str) -> None:
         """Add what a file defines."""
         in_flow = False
+        # The message to which texts in quotes belong, and who says it.
         speaker = ""
         message = ""
-        said = ""
-        reply = ""
+        # The user message of the step before, if it is one, and the newest bot message of the flow.
+        asked = ""
+        answered = ""
         for line in map(str.strip, content.splitlines()):
             if not line or line.startswith("#"):
                 continue
@@ -48,22 +50,25 @@ class _Scripts:
                 in_flow = defined[1].endswith("flow")
                 speaker = "" if in_flow else defined[1]
                 message = "" if in_flow else defined[2]
-                said = ""
-                reply = ""
+                asked = ""
+                answered = ""
             elif text := _QUOTED.fullmatch(line):
                 self._add_text(speaker, message, text[2])
             elif in_flow and (step := _STEP.fullmatch(line)):
                 speaker = step[1]
                 message = self._name(speaker, step[2])
-                if speaker == "bot" and said:
-                    self.answers[said][message] = None
-                    if reply:
-                        self.after[message][reply] = None
-                said = message if speaker == "user" else ""
-                reply = message if speaker == "bot" else reply
+                if speaker == "user":
+                    asked = message
+                    continue
+                if asked:
+                    self.answers[asked][message] = None
+                    if answered:
+                        self.after[message][answered] = None
+                asked = ""
+                answered = message
             elif in_flow:
-                said = ""
-                reply = ""
+                asked = ""
+                answered = ""
                 self.others.append(line)
 
     def _name(self, speaker: str, message: str) -> str:

@@ -72,7 +72,7 @@ class Catalogue:
         reader = reader or CandidateReader()
         # Two texts in 10^8 have the same 64 bits with a probability of 0.0003.
         numbers = np.fromiter(
-            map(_number_row, _read_rows(files, reader)), np.dtype((np.uint64, 3))
+            map(_digest_row, _read_rows(files, reader)), np.dtype((np.uint64, 3))
         ).astype(np.uint64, copy=False)
         if not len(numbers):
             raise TurnwiseError(f"{', '.join(patterns)}: there are no candidates")
@@ -181,7 +181,7 @@ def _hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def _number_row(row: Row) -> tuple[int, int, int]:
+def _digest_row(row: Row) -> tuple[int, int, int]:
     """Return a digest of a row's id, one of its candidate, and how many examples it lacks."""
     candidate = Candidate.uploaded(row.candidate)
     return _hash_text(candidate.id), _hash_candidate(candidate), row.left_out

@@ -109,12 +109,13 @@ class EncodedAnswers:
         known: list[Float32] = []
         owners: list[int] = []
         for answer, (order, phrasings) in enumerate(zip(orders, self.questions, strict=True)):
-            first = min(max(examples, reserved), len(order) - 1)
+            most = len(order) - 1  # one phrasing is left to be asked
+            first = min(max(examples, reserved), most)
             rest = phrasings[order[first : first + ASKED]]
             asked.append(rest)
             owners += [answer] * len(rest)
-            kept = min(examples, len(order) - 1) if covered_answers[answer] else 0
-            known.append(phrasings[order[:kept]])
+            drawn = min(examples, most) if covered_answers[answer] else 0
+            known.append(phrasings[order[:drawn]])
         queries = np.concatenate([*asked, self.outside])
         right = np.array(owners + [OUTSIDE] * len(self.outside))
         contexts = Contexts.of_questions(queries, right, len(self.replies))
@@ -287,7 +288,7 @@ def find_first_answers(trial: Trial, fusion: Fusion) -> FirstAnswers:
     second = order[:, 1]
     questions = np.arange(len(scores))
     inside = trial.right != OUTSIDE
-    of_right = scores[questions, trial.right]
+    of_right = scores[questions, trial.right]  # of no use where the question is outside
     rank = np.where(inside, (scores >= of_right[:, None]).sum(axis=1), scores.shape[1])
     norms = np.linalg.norm(trial.contexts.queries, axis=1)
     rows = [

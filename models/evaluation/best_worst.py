@@ -235,9 +235,10 @@ def _read_answer(record: Record) -> Answer:
         raise record.error("items", "expected three distinct ids")
     best = record.text("best")
     worst = record.text("worst")
-    for field, chosen in (("best", best), ("worst", worst)):
-        if chosen not in items:
-            raise record.error(field, "not one of the items")
+    if best not in items:
+        raise record.error("best", "not one of the items")
+    if worst not in items:
+        raise record.error("worst", "not one of the items")
     if best == worst:
         raise record.error("worst", "the same as the best")
     first, second, third = items
@@ -261,8 +262,8 @@ def _correlate_halves(
         offset = int(generator.integers(2))
         for index, number in enumerate(generator.permutation(len(answers))):
             halves[(index + offset) % 2].append(answers[number])
-    one, other = map(score_items, halves)
-    both = sorted(one.keys() & other.keys())
+    first, second = map(score_items, halves)
+    both = sorted(first.keys() & second.keys())
     return spearman(
-        np.array([one[item] for item in both]), np.array([other[item] for item in both])
+        np.array([first[item] for item in both]), np.array([second[item] for item in both])
     )

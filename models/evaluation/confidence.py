@@ -167,23 +167,23 @@ class Searches:
         """Yield the pools of `run`, with the scores of their candidates."""
         rng = np.random.default_rng(0)
         index_of = {text: index for index, text in enumerate(self.split.pool)}
-        without = [
+        said = [
             [index_of[text] for text in {*context.texts, context.target.text}]
             for context in self.split.contexts
         ]
-        largest = max(len(self.vectors) - max(map(len, without)), 2)
+        largest = max(len(self.vectors) - max(map(len, said)), 2)
         sizes = sorted({min(size, largest) for size in sizes})
         for number, scores in enumerate(self._scores()):
             true = self.split.true[number]
             utterances = len(self.split.contexts[number].utterances)
             norm = float(np.linalg.norm(self.queries[number]))
             for size in sizes:
-                drawn = self.draw(size, without[number], rng)
-                if len(drawn) < size:
+                wrong = self.draw(size, said[number], rng)
+                if len(wrong) < size:
                     continue
-                inside = np.append(drawn[: size - 1], true)
-                yield Pool(number, inside, scores[inside], norm, utterances, has_reply=True)
-                yield Pool(number, drawn, scores[drawn], norm, utterances, has_reply=False)
+                with_reply = np.append(wrong[: size - 1], true)
+                yield Pool(number, with_reply, scores[with_reply], norm, utterances, has_reply=True)
+                yield Pool(number, wrong, scores[wrong], norm, utterances, has_reply=False)
 
     def _scores(self) -> Iterator[Float64]:
         """Yield the scores (pool,) of each context."""
@@ -348,14 +348,15 @@ def confidence_metrics(calibration: Calibration, answers: Answers) -> Metrics:
 
 def _select_answers(answers: Answers) -> Iterator[tuple[str, Mask]]:
     everything = np.ones_like(answers.right)
-    for kind, of_kind in (
-        ("", everything),
-        (", with the reply", answers.has_reply),
-        (", without it", ~answers.has_reply),
-    ):
-        yield f"all sizes{kind}", of_kind
+    kinds = {
+        "": everything,
+        ", with the reply": answers.has_reply,
+        ", without it": ~answers.has_reply,
+    }
+    for kind, those in kinds.items():
+        yield f"all sizes{kind}", those
         for size in np.unique(answers.size):
-            yield f"{size:,} candidates{kind}", of_kind & (answers.size == size)
+            yield f"{size:,} candidates{kind}", those & (answers.size == size)
 
 
 def _time_confidence(searches: Searches, calibration: Calibration) -> float:

@@ -151,7 +151,7 @@ def _encode_splits(
     encoder: UtteranceEncoder, splits: Mapping[str, Split]
 ) -> dict[str, EncodedSplit]:
     """Encode splits with the same pool, which is encoded once."""
-    (pool,) = {split.pool for split in splits.values()}
+    pool = next(iter(splits.values())).pool
     contexts = [context for split in splits.values() for context in split.contexts]
     true = np.concatenate([split.true for split in splits.values()])
     whole = encode_split(encoder, Split(tuple(contexts), pool, true))
@@ -219,8 +219,11 @@ def _read_questions(record: Record, passages: Mapping[str, str]) -> Iterator[Que
         context = merge_runs(said)
         heard = [fold_text(each.text) for each in said if each.speaker != utterance.speaker]
         earlier |= np.isin(folded, heard)
-        rewrite = item.text("rewrite") if "rewrite" in item.fields else context[-1].text
         yield Question(
-            context, right, earlier & ~right, rewrite, read_id(record, "id") or record.where
+            context=context,
+            right=right,
+            shown=earlier & ~right,
+            rewrite=item.text("rewrite") if "rewrite" in item.fields else context[-1].text,
+            id=read_id(record, "id") or record.where,
         )
         earlier |= right

@@ -109,8 +109,8 @@ def _recurring_replies(dialogues: Sequence[Dialogue]) -> dict[str, list[tuple[in
         for said, found in turns.items()
         if len({number for number, _ in found}) >= RECURRING
     }
-    speakers = Counter(said.speaker for said in recurring)
-    responder = max(sorted(speakers), key=speakers.__getitem__, default="")
+    replies = Counter(said.speaker for said in recurring)
+    responder = max(sorted(replies), key=replies.__getitem__, default="")
     return {said.text: found for said, found in recurring.items() if said.speaker == responder}
 
 
@@ -150,11 +150,10 @@ class EncodedDialogueAnswers:
         rng = np.random.default_rng(seed)
         orders = [rng.permutation(len(said)) for said in self.examples]
         covered_replies = draw_covered(len(self.replies), covered, rng)
+        numbers = np.where(covered_replies, examples, 0)
         known = [
-            said[order[: examples if has_examples else 0]]
-            for said, order, has_examples in zip(
-                self.examples, orders, covered_replies, strict=True
-            )
+            said[order[:number]]
+            for said, order, number in zip(self.examples, orders, numbers, strict=True)
         ]
         return make_trial(self.contexts, self.replies, known, covered_replies)
 

@@ -26,16 +26,11 @@ def read_choices(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
         DataError: A file cannot be read or does not hold such dialogues, or no choice is in them.
     """
     records = chain.from_iterable(map(read_records, paths))
-    choices = islice(chain.from_iterable(map(_read_choices_of, records)), limit)
-    examples = []
-    where = []
-    for example, line in choices:
-        examples.append(example)
-        where.append(line)
-    if not examples:
+    choices = list(islice(chain.from_iterable(map(_read_choices_of, records)), limit))
+    if not choices:
         what = "no reply in it that was chosen among several candidates"
         raise DataError(what, ", ".join(map(str, paths)))
-    return ranking_set(examples, where)
+    return ranking_set(choices)
 
 
 def as_offered(choices: RankingSet) -> System:
@@ -49,6 +44,7 @@ def as_offered(choices: RankingSet) -> System:
 
 
 def _read_choices_of(record: Record) -> Iterator[tuple[RankingExample, str]]:
+    """Yield the choices in a dialogue, each with its file and line."""
     replies = list(record.records("utterances"))
     said = [read_utterance(each) for each in replies]
     for index, reply in enumerate(replies):
@@ -60,7 +56,15 @@ def _read_choices_of(record: Record) -> Iterator[tuple[RankingExample, str]]:
         if not any(is_chosen):
             raise reply.error("chosen", "is not among those shown")
         context = merge_runs(drop_empty(said[:index]))
-        labels = tuple(map(int, is_chosen))
-        if context and not all(labels):
-            where = record.where  # an id may be missing, and the same in two files
-            yield RankingExample(context, said[index].speaker, shown, labels, where), where
+        if context and not all(is_chosen):
+            where = record.where
+            yield (
+                RankingExample(
+                    context=context,
+                    speaker=said[index].speaker,
+                    candidates=shown,
+                    labels=tuple(map(int, is_chosen)),
+                    dialogue_id=where,  # its own may be missing, or another file's too
+                ),
+                where,
+            )

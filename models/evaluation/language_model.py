@@ -180,26 +180,23 @@ class LanguageModel:
         tokens, the difference counts as part of the answer. A prompt that is too long loses its
         start.
         """
-        texts = list(zip(prompts, answers, strict=True))
-        tokens = [self._tokenize(f"{prompt} {answer}") for prompt, answer in texts]
-        known = [
-            _count_common(self._tokenize(p), t) for (p, _), t in zip(texts, tokens, strict=True)
-        ]
-        lengths = [len(ids) - start for ids, start in zip(tokens, known, strict=True)]
-        likelihoods = np.empty(len(texts))
-        for indices in batches(
-            [min(len(ids), self._token_limit) for ids in tokens], LIKELIHOOD_TOKENS
-        ):
-            chosen = [tokens[index][-self._token_limit :] for index in indices]
-            likelihoods[indices] = self._score_batch(chosen, [lengths[index] for index in indices])
+        tokens: list[list[int]] = []
+        lengths: list[int] = []
+        for prompt, answer in zip(prompts, answers, strict=True):
+            both = self._tokenize(f"{prompt} {answer}")
+            tokens.append(both[-self._token_limit :])
+            lengths.append(len(both) - _count_common(self._tokenize(prompt), both))
+        likelihoods = np.empty(len(tokens))
+        for indices in batches(list(map(len, tokens)), LIKELIHOOD_TOKENS):
+            likelihoods[indices] = self._score_batch(
+                [tokens[index] for index in indices], [lengths[index] for index in indices]
+            )
         return likelihoods, np.array(lengths, np.float64)
 
     def warn_of_long(self, prompts: Sequence[str], where: Sequence[str]) -> None:
         """Warn of prompts that fill the model; an answer needs some room as well."""
-        over = [
-            n for n, text in enumerate(prompts) if len(self._tokenize(text)) >= self._token_limit
-        ]
-        warn_of_cut(self.name, over, where)
+        lengths = np.array([len(self._tokenize(prompt)) for prompt in prompts])
+        warn_of_cut(self.name, np.flatnonzero(lengths >= self._token_limit).tolist(), where)
 
     def _tokenize(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, verbose=False)["input_ids"]

@@ -20,7 +20,6 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.bm25 import BM25
 from turnwise.models.evaluation.metrics import (
-    Indices,
     Metrics,
     Ranks,
     Scores,
@@ -141,16 +140,20 @@ def evaluate_long_term(
 
 def long_term_average_rank(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> float:
     """Return the average rank of the true order by the chain, mean over settings."""
-    scores = np.stack([_score_orders(links) for links in _compute_links(encoder, goal_sets)])
+    scores = _score_by_chain(encoder, goal_sets)
     return _measure_by_setting(order_metrics, scores, goal_sets)["average_rank"]
 
 
 def chain_outcomes(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> Outcomes:
     """Return the rank of each true order by the chain, among all orders."""
-    scores = np.stack([_score_orders(links) for links in _compute_links(encoder, goal_sets)])
+    ranked = _rank_first(_score_by_chain(encoder, goal_sets))
     settings = np.array([str(goals.setting) for goals in goal_sets])
     dialogues = asked_goals(goal_sets).dialogues[::GOALS]
-    return Outcomes(_rank_first(scores).expected, settings, dialogues, len(ORDERS))
+    return Outcomes(ranked.expected, settings, dialogues, len(ORDERS))
+
+
+def _score_by_chain(encoder: UtteranceEncoder, goal_sets: Sequence[GoalSet]) -> Scores:
+    return np.stack([_score_orders(links) for links in _compute_links(encoder, goal_sets)])
 
 
 def order_metrics(scores: Scores) -> Metrics:
@@ -251,17 +254,17 @@ def _encoded_systems(
 def _encode_turn(
     encoder: UtteranceEncoder, system: System, goal_sets: Sequence[GoalSet], n: int
 ) -> None:
-    """Do the work of a turn once for each way in which the encoder reads the last utterance.
+    """Do the work of a turn once for each prefix with which the goals read the last utterance.
 
-    A goal of another speaker needs other tokens, where the encoder has them.
+    An encoder with speaker tokens reads it differently for a goal of another speaker.
     """
     last = goal_sets[n].context[-1].speaker
     goal_by_prefix: dict[str, int] = {}
     for index, goal in enumerate(goal_sets[n].goals):
         relation = relation_to(last, goal.speaker)
-        goal_by_prefix[prefix(encoder.kind, Role.SECOND, relation)] = index
-    for index in goal_by_prefix.values():
-        system.work(GOALS * n + index)
+        goal_by_prefix[prefix(encoder.kind, Role.SECOND, relation)] = GOALS * n + index
+    for context in goal_by_prefix.values():
+        system.work(context)
 
 
 def _planning_systems(
@@ -286,26 +289,25 @@ def _planning_systems(
         encode_links(n)
         plan_chain(links[n])
 
+    def chain_and_curve(pull: System, table: Scores, n: int) -> None:
+        encode_links(n)
+        pull.work(n)
+        plan_chain(links[n], table[n])
+
+    def choose(pull: System, table: Scores, n: int) -> None:
+        encode_goals(n)
+        pull.work(n)
+        plan_greedy(table[n])
+
     by_chain = np.stack([_score_orders(linked) for linked in links])
     yield precomputed_system(f"{label} · chain", by_chain, chain), _ORDER
-    for name, pull, table in zip(("", ", published"), pulls, tables, strict=False):
-
-        def curved(n: int, pull: System = pull, table: Scores = table) -> None:
-            encode_links(n)
-            pull.work(n)
-            plan_chain(links[n], table[n])
-
+    for suffix, pull, table in zip(("", ", published"), pulls, tables, strict=False):
         by_both = np.stack(list(map(_score_orders, links, table)))
-        yield precomputed_system(f"{label} · chain + curving{name}", by_both, curved), _ORDER
-    for number, (pull, table) in enumerate(zip(pulls, tables, strict=True)):
-
-        def greedy(n: int, pull: System = pull, table: Scores = table) -> None:
-            encode_goals(n)
-            pull.work(n)
-            plan_greedy(table[n])
-
-        name = f"{label} · greedy, {pull.name}" if number else f"{label} · greedy"
-        yield replace(pull, name=name, work=greedy), _NEXT_GOAL
+        name = f"{label} · chain + curving{suffix}"
+        yield precomputed_system(name, by_both, partial(chain_and_curve, pull, table)), _ORDER
+    names = [f"{label} · greedy", *(f"{label} · greedy, {pull.name}" for pull in pulls[1:])]
+    for name, pull, table in zip(names, pulls, tables, strict=True):
+        yield replace(pull, name=name, work=partial(choose, pull, table)), _NEXT_GOAL
 
 
 def _score_orders(links: Float32, pull: Scores | None = None) -> Scores:
@@ -316,13 +318,12 @@ def _score_orders(links: Float32, pull: Scores | None = None) -> Scores:
 def _measure_by_setting(
     metrics: Callable[[Scores], Metrics], scores: Scores, goal_sets: Sequence[GoalSet]
 ) -> Metrics:
-    settings = [goals.setting for goals in goal_sets]
-    of_setting: dict[Setting, Indices] = {
-        setting: np.flatnonzero([other == setting for other in settings])
-        for setting in dict.fromkeys(settings)
-    }
+    settings = [str(goals.setting) for goals in goal_sets]
     return average_settings(
-        {str(setting): metrics(scores[indices]) for setting, indices in of_setting.items()}
+        {
+            setting: metrics(scores[np.array(settings) == setting])
+            for setting in dict.fromkeys(settings)
+        }
     )
 
 

@@ -162,8 +162,8 @@ class Tie:
 
     def gain(self, k: int) -> float:
         """Return the expected discounted gain of this tie's right candidates among the first k."""
-        ranks = range(self.before, min(self.before + self.size, k))
-        return self.right / self.size * sum(map(_discount, ranks))
+        those_before = range(self.before, min(self.before + self.size, k))
+        return self.right / self.size * sum(map(_discount, those_before))
 
     def reciprocal_rank(self) -> float:
         """Return the expected 1 / rank of the first right candidate of this tie."""
@@ -257,12 +257,12 @@ def group_by_length(lengths: Indices) -> dict[str, Mask]:
     Returns:
         A mask (n,) for each of `turns=1`, `turns=3-4`, ...
     """
-    inside = {
-        _name_span(first, last): (lengths >= first)
-        & (lengths <= (lengths.max() if last is None else last))
-        for first, last in SPANS
-    }
-    return {name: those for name, those in inside.items() if those.any()}
+    groups: dict[str, Mask] = {}
+    for first, last in SPANS:
+        those = (lengths >= first) & (lengths <= (np.inf if last is None else last))
+        if those.any():
+            groups[_name_span(first, last)] = those
+    return groups
 
 
 def pearson(first: Scores, second: Scores) -> float | None:
@@ -305,8 +305,8 @@ def auroc(scores: Scores, right: Mask) -> float | None:
     wrong = len(right) - count
     if not count or not wrong:
         return None
-    ranks = rankdata(_replace_nan(scores))
-    return float((ranks[right].sum() - count * (count + 1) / 2) / (count * wrong))
+    of_right = rankdata(_replace_nan(scores))[right]  # 1 is the lowest score
+    return float((of_right.sum() - count * (count + 1) / 2) / (count * wrong))
 
 
 def risks(confidence: Float64, right: Mask) -> Float64:

@@ -96,7 +96,7 @@ def evaluate_minimal_pairs(
         well, and the share of the `single` contexts whose reply is right. A tie is wrong.
     """
     examples = [(example, pair.where) for pair in pairs for example in pair.examples]
-    data = ranking_set([each for each, _ in examples], [where for _, where in examples])
+    data = ranking_set(examples)
     kinds = np.array([pair.kind for pair in pairs])
     warn_of_long_inputs(models, data)
     for system in systems_of(models, data.split):

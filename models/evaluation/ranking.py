@@ -142,17 +142,19 @@ def read_ranking(paths: Sequence[str | Path], limit: int | None = None) -> Ranki
             f"{write_count(len(dropped), 'example')} has"
         )
         raise dropped[0].error("labels", what)
-    return ranking_set(
-        [example for example, _ in kept],
-        [where for _, where in kept],
-        [record.where for record in dropped],
-    )
+    return ranking_set(kept, [record.where for record in dropped])
 
 
 def ranking_set(
-    examples: Sequence[RankingExample], where: Sequence[str], dropped: Sequence[str] = ()
+    located: Sequence[tuple[RankingExample, str]], dropped: Sequence[str] = ()
 ) -> RankingSet:
-    """Return examples over one pool; each has right and wrong candidates."""
+    """Return examples over one pool.
+
+    Args:
+        located: Examples with right and wrong candidates, each with its file and line.
+        dropped: File and line of each example that was left out.
+    """
+    examples = [example for example, _ in located]
     texts = dict.fromkeys(text for example in examples for text in example.candidates)
     index_of = {text: index for index, text in enumerate(texts)}
     candidates = tuple(np.array([index_of[text] for text in e.candidates]) for e in examples)
@@ -164,7 +166,8 @@ def ranking_set(
         for example, target in zip(examples, true, strict=True)
     )
     split = Split(contexts, pool, np.array(true))
-    return RankingSet(split, candidates, relevant, tuple(where), tuple(dropped))
+    where = tuple(line for _, line in located)
+    return RankingSet(split, candidates, relevant, where, tuple(dropped))
 
 
 def evaluate_ranking(
@@ -322,7 +325,7 @@ def draw_replies(dialogues: Sequence[Dialogue], how: Building) -> list[tuple[Dia
 
 
 def _read_examples(path: str | Path) -> Iterator[Record]:
-    """Return the records of a file; consecutive lines of `.tsv` with one context are a record."""
+    """Yield the records of a file; consecutive lines of `.tsv` with one context are a record."""
     if plain_ending(str(path)) != ".tsv":
         yield from read_records(path)
         return
@@ -379,17 +382,18 @@ def _measure(
     """Return the metrics, and P@1 (N,) of each context."""
     by_name: defaultdict[str, list[float]] = defaultdict(list)
     sizes = {len(indices) for indices in data.candidates}
-    n = str(*sizes) if len(sizes) == 1 else "n"
+    n = str(sizes.pop()) if len(sizes) == 1 else "n"
     total = len(data.candidates)
     for index, relevant in enumerate(data.relevant):
         scores = scores_of(system, index, data.candidates[index])
         for metric, value in ranking_metrics(scores, relevant, n).items():
             by_name[metric].append(value)
         progress(system.name, index + 1, total)
-    overall = {metric: float(np.mean(values)) for metric, values in by_name.items()}
+    metrics = {metric: float(np.mean(values)) for metric, values in by_name.items()}
     first = np.array(by_name["p@1"])
-    of_spans = group_by_length(data.split.lengths).items()
-    return overall | {f"p@1/{span}": float(first[those].mean()) for span, those in of_spans}, first
+    for span, those in group_by_length(data.split.lengths).items():
+        metrics[f"p@1/{span}"] = float(first[those].mean())
+    return metrics, first
 
 
 def _make_proposals(
@@ -462,14 +466,17 @@ def _draw_wrong(
     needed = how.candidates - 1
     right = dialogue.utterances[length].text.casefold()
     wrong: dict[str, str] = {}
-    numbers = range(1, len(how.sources) + 1)
-    totals = [needed * number // len(how.sources) for number in numbers]  # after each source
-    for source, total in zip((*how.sources, "random"), (*totals, needed), strict=True):
+
+    def add(source: Negatives, total: int) -> None:
         for text in proposals[source](dialogue, length):
             if len(wrong) >= total:
                 break
             if text.casefold() != right:
                 wrong.setdefault(text.casefold(), text)
+
+    for number, source in enumerate(how.sources, start=1):
+        add(source, needed * number // len(how.sources))
+    add("random", needed)
     if len(wrong) < needed:
         raise TurnwiseError(f"too few distinct utterances for {how.candidates} candidates")
     return list(wrong.values())

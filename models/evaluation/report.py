@@ -140,12 +140,13 @@ class Report:
 
         Systems without outcomes, and the best ones themselves, have none.
         """
-        sign = 1 if self.layout.metric == "average_rank" else -1
+        higher_is_better = self.layout.metric != "average_rank"
         found = [(row.system, row.outcomes) for row in self.rows if row.outcomes]
         tested: dict[str, float] = {}
         for count in {outcomes.candidates for _, outcomes in found}:
             same = [(name, each) for name, each in found if each.candidates == count]
-            (_, best), *others = sorted(same, key=lambda one: sign * one[1].mean)
+            same.sort(key=lambda one: one[1].mean, reverse=higher_is_better)
+            (_, best), *others = same
             p = p_values(best, [outcomes for _, outcomes in others])
             tested |= zip((name for name, _ in others), p, strict=True)
         return tested
@@ -179,9 +180,10 @@ class Report:
     def write(self, folder: Path) -> None:
         """Write `results.md`, `results.json` and a plot, `METRIC.png`, into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        heading = f"# {self.task}: {', '.join(self.data)}\n"
-        tables = [table.markdown() for table in self.overall() + self.by_setting()]
-        parts = [heading, f"{self.note}\n", *tables] if self.note else [heading, *tables]
+        parts = [f"# {self.task}: {', '.join(self.data)}\n"]
+        if self.note:
+            parts.append(f"{self.note}\n")
+        parts += [table.markdown() for table in self.overall() + self.by_setting()]
         (folder / "results.md").write_text("\n".join(parts), encoding="utf-8")
         (folder / "results.json").write_text(
             json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
@@ -208,7 +210,7 @@ class Report:
         }
 
     def names(self) -> list[str]:
-        """Return the names of all metrics; rows that lack some leave the order of the others."""
+        """Return the names of all metrics, each after the one before it in its row."""
         names: list[str] = []
         for row in self.rows:
             index = len(names)

@@ -223,17 +223,21 @@ def short_term_average_rank(
 
 def without_goals(examples: Sequence[ShortTermExample]) -> RankingSet:
     """Return the examples as response selection; the true reply is the first candidate."""
-    asked = [
-        RankingExample(
-            context=example.context,
-            speaker=example.true.speaker,
-            candidates=(example.true.text, *example.candidates),
-            labels=(1, *(0 for _ in example.candidates)),
-            dialogue_id=example.dialogue_id,
-        )
-        for example in examples
-    ]
-    return ranking_set(asked, [""] * len(asked))
+    return ranking_set(
+        [
+            (
+                RankingExample(
+                    context=example.context,
+                    speaker=example.true.speaker,
+                    candidates=(example.true.text, *example.candidates),
+                    labels=(1, *(0 for _ in example.candidates)),
+                    dialogue_id=example.dialogue_id,
+                ),
+                "",
+            )
+            for example in examples
+        ]
+    )
 
 
 def goal_systems(
@@ -310,14 +314,14 @@ def _make_examples_of(
     dialogue: Dialogue, length: int, distances: Iterable[int], propose: Propose
 ) -> list[ShortTermExample]:
     said = dialogue.utterances
-    reached = [distance for distance in distances if len(said) > length + distance]
     true = said[length]
     candidates = tuple(text for text in propose(dialogue, length) if text != true.text)
     if not candidates:
         return []
     return [
         ShortTermExample(said[:length], candidates, true, said[length + d], d, dialogue.id)
-        for d in reached
+        for d in distances
+        if len(said) > length + d
     ]
 
 
@@ -411,22 +415,17 @@ def _rank_true(system: System, data: RankingSet) -> Ranks:
 
 
 def _measure(of_true: Ranks, examples: Sequence[ShortTermExample]) -> Metrics:
-    settings = sorted({(len(e.context), e.goal_distance) for e in examples})
-    by_setting = {}
-    for h, d in settings:
+    by_setting: dict[tuple[int, int], Metrics] = {}
+    for h, d in sorted({(len(e.context), e.goal_distance) for e in examples}):
         here = np.array([len(e.context) == h and e.goal_distance == d for e in examples])
         chosen = of_true[here]
-        by_setting[_name_setting(h, d)] = {
-            "average_rank": float(chosen.expected.mean()),
-            **chosen.hits(HITS),
-        }
-    metrics = average_settings(by_setting)
-    for parity, name in enumerate(("even", "odd")):
-        those = {
-            _name_setting(h, d): by_setting[_name_setting(h, d)]
-            for h, d in settings
-            if d % 2 == parity
-        }
-        means = average_settings(those).items()
-        metrics |= {f"{key}/{name}": value for key, value in means if "/" not in key}
+        by_setting[h, d] = {"average_rank": float(chosen.expected.mean()), **chosen.hits(HITS)}
+    metrics = average_settings({_name_setting(h, d): those for (h, d), those in by_setting.items()})
+    for parity, name in ((0, "even"), (1, "odd")):
+        same_parity = [those for (_, d), those in by_setting.items() if d % 2 == parity]
+        if same_parity:
+            metrics |= {
+                f"{key}/{name}": float(np.mean([those[key] for those in same_parity]))
+                for key in same_parity[0]
+            }
     return metrics

@@ -301,15 +301,15 @@ def language_model_systems(
         data: The examples; only their own candidates can be scored.
     """
 
-    def likely(examples: Sequence[int]) -> tuple[Float64, Float64]:
+    def score(examples: Sequence[int]) -> tuple[Float64, Float64]:
         pairs = [(n, data.pool[index]) for n in examples for index in data.candidates[n]]
         return model.log_likelihoods([prompts[n] for n, _ in pairs], _targets(x for _, x in pairs))
 
-    whole, tokens = likely(range(len(data.said)))
+    whole, tokens = score(range(len(data.said)))
     keys = [(n, int(candidate)) for n, own in enumerate(data.candidates) for candidate in own]
     for name, values in (("whole", whole), ("a token", whole / np.maximum(tokens, 1))):
         by_key = dict(zip(keys, values.tolist(), strict=True))
-        yield System(name, one_by_one(partial(_look_up, by_key)), lambda n: likely([n]))
+        yield System(name, one_by_one(partial(_look_up, by_key)), lambda n: score([n]))
 
 
 def _look_up(by_key: Mapping[tuple[int, int], float], example: int, candidates: Indices) -> Scores:
@@ -469,7 +469,7 @@ def _correlate(pairs: Sequence[Pair], similar: Float64) -> Metrics:
 
 
 def _measure_choices(system: System, questions: Sequence[Question], data: Comparisons) -> Row:
-    """Return the row of a system; the accuracy of a question is the chance of a hit at 1."""
+    """Return the row of a system; a tie for the first rank is right in part."""
     answers = [question.answer for question in questions]
     right = ranks_of(_score_all(system, data), answers).within(1)
     metrics = {"accuracy": float(right.mean())}

@@ -226,9 +226,9 @@ def other_systems(encoded: EncodedSplit) -> list[System]:
 
 def pairwise_system(model: PairwiseModel, split: Split) -> System:
     """Return the pairwise model as a system; a turn embeds the newest utterance alone."""
-    said = dict.fromkeys(text for context in split.contexts for text in context.texts)
-    index_of = {text: index for index, text in enumerate(said)}
-    embedded = model.embed(list(said))
+    texts = list(dict.fromkeys(text for context in split.contexts for text in context.texts))
+    index_of = {text: index for index, text in enumerate(texts)}
+    embedded = model.embed(texts)
 
     def vectors(context: Context) -> Float32:
         return embedded[[index_of[text] for text in context.texts]]
@@ -311,7 +311,7 @@ def _row_systems(encoded: EncodedSplit, counts: Iterable[int | None]) -> list[Sy
 
     def system(n: int | None) -> System:
         name = "mean" if n is None else f"last {write_count(n, 'row')}"
-        queries = np.stack([running_query(rows, n) for rows in of_contexts])
+        queries = np.stack([running_query(of_context, n) for of_context in of_contexts])
         return linear_system(name, queries, encoded.vectors, turn)
 
     return list(map(system, counts))
@@ -319,8 +319,7 @@ def _row_systems(encoded: EncodedSplit, counts: Iterable[int | None]) -> list[Sy
 
 def _max_sim_system(encoded: EncodedSplit) -> System:
     def one(context: int, candidates: Indices) -> Scores:
-        vectors = encoded.vectors[candidates]
-        return max_sim(*encoded.to_mix[context], vectors)
+        return max_sim(*encoded.to_mix[context], encoded.vectors[candidates])
 
     first = retriever_system(encoded, Aggregation("max_sim"))
     system = reranked_system(first, System("MaxSim", one_by_one(one)), MAX_SIM_LIST)

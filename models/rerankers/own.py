@@ -43,7 +43,7 @@ class Facts:
     Attributes:
         max_tokens: Word pieces of the longest pair.
         probe: A pair.
-        logit: Its logit: with other word vectors it gets another one.
+        logit: The pair's logit, which would differ with the word vectors of another model.
     """
 
     max_tokens: int

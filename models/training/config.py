@@ -512,14 +512,15 @@ def read_stages(path: str | Path, *, small: bool = False) -> list[Config]:
         raise ConfigError("is missing, so that there is no small run", str(path), "small")
     if not (isinstance(stages, list) and stages and all(isinstance(s, dict) for s in stages)):
         raise ConfigError("must be tables, [[stage]]", str(path), "stage")
-    tables = [overlay(overlay(shared, stage), short if small else {}) for stage in stages]
-    where = [f"stage.{n}." if len(stages) > 1 else "" for n in range(len(stages))]
-    for table, stage in zip(tables, where, strict=True):
-        if stage and str(table.get("kind")) in _KINDS_OF_OTHERS:
-            raise ConfigError("only an encoder is trained in stages", str(path), f"{stage}kind")
-    configs = [
-        validate_table(table, str(path), stage) for table, stage in zip(tables, where, strict=True)
-    ]
+    configs: list[Config] = []
+    for number, stage in enumerate(stages):
+        where = f"stage.{number}." if len(stages) > 1 else ""
+        table = overlay(shared, stage)
+        if small:
+            table = overlay(table, short)
+        if where and str(table.get("kind")) in _KINDS_OF_OTHERS:
+            raise ConfigError("only an encoder is trained in stages", str(path), f"{where}kind")
+        configs.append(validate_table(table, str(path), where))
     _check_stages(stages, configs, str(path))
     return configs
 

@@ -78,11 +78,13 @@ def replace_corpora(
         if source.leave_out and not any(_as_named(source, file) for file in files):
             message = "%s: lists dialogues of %s, which was not given; no dialogue is left out"
             _log.warning(message, source.leave_out, source.path)
-    found = (next(filter(None, (_as_named(s, file) for s in named)), None) for file in files)
-    plain = type(named[0])
-    corpora = (s or plain(path=str(file)) for s, file in zip(found, files, strict=True))
     update = {"format": form} if form and form != DialogueFormat() else {}
-    return tuple(corpus.model_copy(update=update) for corpus in corpora)
+    corpora: list[S] = []
+    for file in files:
+        matches = [match for source in named if (match := _as_named(source, file))]
+        corpus = matches[0] if matches else type(named[0])(path=str(file))
+        corpora.append(corpus.model_copy(update=update))
+    return tuple(corpora)
 
 
 def _as_named(source: S, file: Path) -> S | None:
@@ -110,12 +112,12 @@ def read_source(
         DataError: A file is malformed, no dialogue of the list is in the corpus, or all dialogues
             are skipped or validate.
     """
-    nothing = True
+    is_empty = True
     for dialogue in islice(_list_left_out(source, find), source.skip, None):
         if dialogue.utterances not in validating:
-            nothing = False
+            is_empty = False
             yield dialogue
-    if nothing and (source.skip or validating):
+    if is_empty and (source.skip or validating):
         what = "has no dialogue to train on: all are left out or validate"
         if next(read_dialogues(find(source.path), source.format), None) is None:
             what = "has no dialogue"
@@ -314,14 +316,16 @@ def draw_epoch(corpora: Corpora[T], seed: int, epoch: int) -> list[T]:
     order of its own.
     """
     chosen: list[T] = []
-    for items, number in corpora:
-        wanted = min(number or len(items), len(items))
-        seen = range(epoch * wanted, (epoch + 1) * wanted)
+    for items, most in corpora:
+        wanted = min(most or len(items), len(items))
+        positions = range(epoch * wanted, (epoch + 1) * wanted)  # counted over all passes
         orders = {
-            done: np.random.default_rng([seed, done]).permutation(len(items))
-            for done in {n // len(items) for n in seen}
+            number_of_pass: np.random.default_rng([seed, number_of_pass]).permutation(len(items))
+            for number_of_pass in {position // len(items) for position in positions}
         }
-        chosen += [items[orders[n // len(items)][n % len(items)]] for n in seen]
+        for position in positions:
+            number_of_pass, index = divmod(position, len(items))
+            chosen.append(items[orders[number_of_pass][index]])
     return chosen
 
 

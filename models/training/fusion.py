@@ -213,6 +213,9 @@ def penalised_loss(
 def negative_log_likelihood(w: Float64, trial: Standardised) -> tuple[float, Float64]:
     """Return the mean of -log P(right answer) over the contexts, and its gradient (k + 2,).
 
+    P is the softmax of sharpness * fused scores. As in `Fusion`, a fused score is the reply score
+    plus softness * log(1 + exp((evidence - reply score) / softness)) where there are examples.
+
     Args:
         w: The k coefficients of the evidence, in the order of `Standardised.parts`; the softness
             of the fusion; and the sharpness.
@@ -221,18 +224,20 @@ def negative_log_likelihood(w: Float64, trial: Standardised) -> tuple[float, Flo
     *coefficients, softness, sharpness = w
     above = (trial.parts @ coefficients - trial.reply) / softness
     bonus = np.where(trial.has_examples, np.logaddexp(0, above), 0)
-    passed = np.where(trial.has_examples, np.exp(-np.logaddexp(0, -above)), 0)
+    slope = np.where(trial.has_examples, np.exp(-np.logaddexp(0, -above)), 0)  # of the bonus
     fused = trial.reply + softness * bonus
     logits = np.where(trial.left_out, -np.inf, sharpness * fused)
     logits -= logits.max(axis=1, keepdims=True)
     log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     contexts = np.arange(len(trial.right))
-    wrong = np.exp(log_p)
-    wrong[contexts, trial.right] -= 1
-    wrong /= len(contexts)
-    of_evidence = np.einsum("ij,ijk->k", sharpness * wrong * passed, trial.parts)
-    of_softness = (wrong * sharpness * (bonus - passed * above)).sum()
-    gradient = np.array([*of_evidence, of_softness, (wrong * fused).sum()])
+    of_logits = np.exp(log_p)
+    of_logits[contexts, trial.right] -= 1
+    of_logits /= len(contexts)
+    of_fused = sharpness * of_logits
+    of_evidence = np.einsum("ij,ijk->k", of_fused * slope, trial.parts)
+    of_softness = (of_fused * (bonus - slope * above)).sum()
+    of_sharpness = (of_logits * fused).sum()
+    gradient = np.array([*of_evidence, of_softness, of_sharpness])
     return float(-log_p[contexts, trial.right].mean()), gradient
 
 

@@ -51,7 +51,8 @@ def add_noise(text: str, rng: np.random.Generator) -> str:
         return write_as_spoken(text, rng)
     if drawn < 0.85:
         return write_as_typed(text, rng)
-    return _FINAL_MARK.sub("", text) + rng.choice(["", ".", "!", "?", "..."]) or text
+    unmarked = _FINAL_MARK.sub("", text)
+    return f"{unmarked}{rng.choice(['', '.', '!', '?', '...'])}" or text
 
 
 def write_as_spoken(text: str, rng: np.random.Generator) -> str:
@@ -64,7 +65,8 @@ def write_as_spoken(text: str, rng: np.random.Generator) -> str:
 
 def write_as_typed(text: str, rng: np.random.Generator) -> str:
     """Return a text as somebody types it in a hurry: few marks, abbreviations, errors."""
-    hurried = (_MARKS if rng.random() < 0.4 else _FINAL_MARK).sub(" ", text)
+    dropped = _MARKS if rng.random() < 0.4 else _FINAL_MARK
+    hurried = dropped.sub(" ", text)
     if rng.random() < 0.4:
         hurried = _APOSTROPHE.sub("", hurried)
     if rng.random() < 0.35:

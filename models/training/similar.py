@@ -40,7 +40,7 @@ class SimilarUtterances:
         self._in_step = in_step
         self._texts = texts
         self._vectors = vectors
-        self._neighbours = nearest(vectors, NEIGHBOURS)
+        self._neighbours = find_nearest(vectors, NEIGHBOURS)
 
     @classmethod
     def read(cls, config: Similar, find: Find, seed: int) -> Self:
@@ -71,14 +71,14 @@ def draw_utterances(corpus: UtteranceCorpus, find: Find, rng: np.random.Generato
     """Yield utterances of a corpus in random order, first its questions."""
     texts = [text for text in read_distinct_texts(corpus, find) if len(text.split()) in WORDS]
     shuffled = [texts[index] for index in rng.permutation(len(texts))]
-    questions = [text for text in shuffled if "?" in text]
-    questions = questions[: round(QUESTIONS * corpus.utterances)]
+    most_questions = round(QUESTIONS * corpus.utterances)
+    questions = [text for text in shuffled if "?" in text][:most_questions]
     others = [text for text in shuffled if "?" not in text]
     yield from questions
     yield from others[: corpus.utterances - len(questions)]
 
 
-def nearest(vectors: Float32, number: int) -> Indices:
+def find_nearest(vectors: Float32, number: int) -> Indices:
     """Return (n, number) indices of each unit row's nearest other rows, in any order."""
     found = []
     for start in range(0, len(vectors), _AT_ONCE):

@@ -189,8 +189,14 @@ def make_optimiser(
 
 def warm_up_and_decay(steps: int, warm_up: float) -> Callable[[int], float]:
     """Return the factor on the learning rate by step: linear warm-up, linear decay."""
-    first = max(1, round(warm_up * steps))
-    return lambda step: min((step + 1) / first, max(0.0, (steps - step) / (steps - first + 1)))
+    top = max(1, round(warm_up * steps))
+
+    def factor(step: int) -> float:
+        rising = (step + 1) / top
+        falling = max(0.0, (steps - step) / (steps - top + 1))
+        return min(rising, falling)
+
+    return factor
 
 
 class Clock:

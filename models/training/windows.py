@@ -227,8 +227,7 @@ class Examples:
 
     def only(self, chosen: Tensor) -> Self:
         """Return the examples of a bool mask (N,)."""
-        return replace(
-            self,
+        return type(self)(
             first=self.first[chosen],
             second=self.second[chosen],
             after=self.after[chosen],
@@ -281,7 +280,7 @@ def pair_examples(
         rng: Draws the random negatives.
         directional: Whether the turns after a target count as negatives.
         curved: Whether scores fall with distance; otherwise positives score 1 (ablation).
-        random: Whether there are random negatives (without them an ablation).
+        random: Whether there are random negatives (False for an ablation).
     """
     examples: list[_Example] = []
     width = batch.spoken.shape[1]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -172,7 +173,7 @@ def read_minimal_lists(source: MinimalPairs, find: Find, seed: int) -> list[Rank
     replies = [reply for pair in pairs for reply in pair.replies]
     rng = np.random.default_rng(seed)
     examples = []
-    for example in (example for pair in pairs for example in pair.examples):
+    for example in chain.from_iterable(pair.examples for pair in pairs):
         own = [said.text for said in example.context if said.speaker == example.speaker]
         drawn = [replies[index] for index in rng.integers(len(replies), size=MORE)]
         more = [text for text in (*own[-1:], *drawn) if text not in example.candidates]

@@ -117,8 +117,9 @@ class EncoderLearner(nn.Module):
         self.similarity_log_scale = (
             nn.Parameter(torch.tensor(LOG_SCALE)) if config.objectives.similarity else None
         )
-        dimension = dimension_of(self.encoder) if config.objectives.nli else 0
-        self.nli_head = losses.NliHead(dimension) if dimension else None
+        self.nli_head = (
+            losses.NliHead(dimension_of(self.encoder)) if config.objectives.nli else None
+        )
         self.to(self.encoder.device)
         for corpus, (windows, _) in zip(config.data, self.corpora, strict=True):
             dialogues = dict.fromkeys(window.dialogue for window in windows)

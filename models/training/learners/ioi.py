@@ -139,8 +139,8 @@ def add_negatives(
     """
     both: list[Example] = []
     for context, response in examples:
-        drawn = (responses[int(rng.integers(len(responses)))] for _ in range(2 * len(responses)))
-        wrong = next((words for words in drawn if words != response), None)
-        wrong = wrong or next(words for words in responses if words != response)
+        wrong = response
+        while wrong == response:
+            wrong = responses[int(rng.integers(len(responses)))]
         both += [(context, response), (context, wrong)]
     return both

@@ -172,7 +172,7 @@ def test_examples_know_their_dialogues(dialogues: list[Dialogue]) -> None:
     other = dialogues[6]
     twins = [one, replace(other, utterances=one.utterances[:2] + other.utterances[2:])]
     short_term = without_goals(make_examples(twins, [2], [1], lambda *_: ["one", "two"]))
-    ranking = ranking_set(list(build_ranking(twins, Building(candidates=2))), ["", ""])
+    ranking = ranking_set([(each, "") for each in build_ranking(twins, Building(candidates=2))])
     long_term = asked_goals(make_goal_sets(twins, [Setting(2, 2, 0)]))
     assert short_term.split.dialogues.tolist() == ranking.split.dialogues.tolist() == [0, 1]
     assert long_term.dialogues.tolist() == [0] * 3 + [1] * 3
@@ -185,7 +185,7 @@ def test_written_examples_are_read_again(path: Path, dialogues: list[Dialogue]) 
     built = list(build_ranking(dialogues, Building(candidates=5)))
     assert write_jsonl(path, map(asdict, built)) == len(built) == 8
     read = read_ranking([path])
-    expected = ranking_set(built, [""] * 8)
+    expected = ranking_set([(each, "") for each in built])
     assert read.split.contexts == expected.split.contexts
     assert read.split.pool == expected.split.pool
     assert [list(those) for those in read.relevant] == [list(those) for those in expected.relevant]

@@ -27,7 +27,7 @@ CANDIDATES = 6
 @pytest.fixture(scope="module")
 def data(dialogues: list[Dialogue]) -> RankingSet:
     examples = list(build_ranking(dialogues, Building(candidates=CANDIDATES, replies=2)))
-    return ranking_set(examples, [f"file, line {n}" for n in range(1, len(examples) + 1)])
+    return ranking_set([(each, f"file, line {n}") for n, each in enumerate(examples, start=1)])
 
 
 @pytest.fixture(scope="module")

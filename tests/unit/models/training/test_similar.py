@@ -6,14 +6,14 @@ import pytest
 from tests.unit.models.training.conftest import write_dialogues
 from turnwise.models.training import similar
 from turnwise.models.training.config import UtteranceCorpus
-from turnwise.models.training.similar import SimilarUtterances, draw_utterances, nearest
+from turnwise.models.training.similar import SimilarUtterances, draw_utterances, find_nearest
 
 
 def test_neighbours_are_those_of_a_plain_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(similar, "_AT_ONCE", 7)
     drawn = np.random.default_rng(0).normal(size=(30, 5))
     vectors = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
-    for index, found in enumerate(nearest(vectors, 4)):
+    for index, found in enumerate(find_nearest(vectors, 4)):
         order = np.argsort(-(vectors @ vectors[index]))
         wanted = [other for other in order if other != index][:4]
         assert set(found.tolist()) == set(wanted)

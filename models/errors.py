@@ -8,6 +8,7 @@
   - ServiceError of `turnwise.service.errors`: a request fails.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,15 +108,27 @@ _PLAIN = {
     "model_attributes_type": "should be an object",
     "dataclass_type": "should be an object",
     "dict_type": "should be an object",
+    "bool_type": "should be true or false",
+    "bool_parsing": "should be true or false",
+    "int_type": "should be a whole number",
     "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "int_parsing_size": "is too large a number",
+    "float_type": "should be a number",
+    "float_parsing": "should be a number",
+    "string_type": "should be a string",
+    "list_type": "should be a list",
 }
-"""The meaning of those of pydantic's errors whose messages speak of Python."""
+"""The meaning of those of pydantic's errors whose messages speak of Python, or at length."""
+_BEGINNING = re.compile("^(Value error, |(Input|String|List|Dictionary|Value) (?=should ))")
 
 
 def message_of(error: Mapping[str, object]) -> str:
     """Return the message of an error of pydantic; our validators word their own."""
-    plain = _PLAIN.get(str(error["type"]))
-    return plain or str(error["msg"]).removeprefix("Value error, ")
+    if plain := _PLAIN.get(str(error["type"])):
+        return plain
+    message, _, _ = str(error["msg"]).partition(" after validation")  # "not 70" of 16 items
+    return _BEGINNING.sub("", message)
 
 
 def _describe_location(file: str, line: int | None, field: str | None) -> str:

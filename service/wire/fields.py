@@ -39,7 +39,7 @@ USER = "user"
 def _check_number(value: object) -> object:
     """Reject a boolean or a string, which pydantic would convert to a number."""
     if isinstance(value, bool | str):
-        raise ValueError("Input should be a number")  # noqa: TRY004 - pydantic catches ValueError
+        raise ValueError("should be a number")  # noqa: TRY004 - pydantic catches ValueError
     return value
 
 

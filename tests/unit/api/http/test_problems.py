@@ -12,6 +12,8 @@ from turnwise.service.errors import InvalidRequest, ServiceError
 
 pytestmark = pytest.mark.anyio
 
+TURN = "/sessions/s/turn"
+SAID = {"speaker": "user", "text": "x"}
 SAMPLES = {"session_id": "s", "name": "p", "candidate_id": "c", "turn": "1"}
 BAD_NAMES = {"session_id": "x" * 257, "name": "b@d", "candidate_id": "x" * 129, "turn": "0"}
 SCHEMA = make_app(Parts(), api_keys=[api_key("a", "select")]).openapi()
@@ -226,6 +228,18 @@ async def test_union_branches_do_not_show(client: httpx.AsyncClient) -> None:
         ("/sessions/a%0Ab/turn", {}, "path.session_id: use one line of printable text"),
         ("/pools/.p/search", {"text": "x"}, "path.name: use up to 128 letters, digits and"),
         ("/pools/p/search", {"text": "x", "slots": {"a b": "x"}}, "body.slots.a b: use up to 64"),
+        ("/pools/p/search", {"text": 7}, "body.text: should be a string"),
+        ("/pools/p/search", {"text": ""}, "body.text: should have at least 1 character"),
+        ("/pools/p/search", {"text": "x", "top_k": 1e30}, "body.top_k: is too large a number"),
+        ("/pools/p/search", {"text": "x", "top_k": 1.5}, "body.top_k: should be a whole number"),
+        ("/pools/p/search", {"text": "x", "top_k": []}, "body.top_k: should be a whole number"),
+        ("/pools/p/search", {"text": "x", "top_k": "5"}, "body.top_k: should be a number"),
+        ("/pools/p/search", {"text": "x", "top_k": 0}, "should be greater than or equal to 1"),
+        (TURN, {**SAID, "explain": 1}, "body.explain: should be true or false"),
+        (TURN, {**SAID, "diversity": []}, "body.diversity: should be a number"),
+        (TURN, {**SAID, "exclude": "a"}, "body.exclude: should be a list"),
+        (TURN, {**SAID, "exclude": ["a"] * 1001}, "body.exclude: should have at most 1000 items"),
+        (TURN, {**SAID, "wordings": "a"}, "body.wordings: should be 'best' or 'all'"),
     ],
 )
 async def test_wrong_fields_have_plain_errors(
@@ -233,6 +247,7 @@ async def test_wrong_fields_have_plain_errors(
 ) -> None:
     problem = check_problem(await client.post(path, json=body), 422)
     assert detail in problem["detail"]
+    assert not re.search("Input|String|List|valid|validation|Python", problem["detail"])
 
 
 async def test_many_errors_are_cut_short(client: httpx.AsyncClient) -> None:

@@ -48,8 +48,9 @@ export function noCandidates(pool) {
 
 function facts(answer, turns) {
   if (!answer) return "";
-  const pool = answer.pool ? `${answer.pool.name}, version ${answer.pool.version}` : "";
-  return answer.turn < turns.length ? `${pool}; before the last turn` : pool;
+  const pool = answer.pool ? `${answer.pool.name}, version ${answer.pool.version}; ` : "";
+  const took = `${pool}${milliseconds(answer.timings_ms.total)}`;
+  return answer.turn < turns.length ? `${took}; before the last turn` : took;
 }
 
 function item(candidate, scores) {
@@ -184,5 +185,5 @@ function timings(stages) {
   const words = parts.map(([stage, ms]) =>
     h("span.legend", {}, h(`i.${stage}`), `${STAGES[stage] ?? stage} ${milliseconds(ms)}`),
   );
-  return [bar, ...words, h("strong", {}, `total ${milliseconds(stages.total)}`)];
+  return [bar, ...words];
 }

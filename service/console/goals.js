@@ -23,11 +23,12 @@ export function startGoals() {
   addGoal();
 }
 
-/** Replace all goals and utterances to avoid by one goal, which the user should say. */
-export function leadTo(text) {
+/** Replace all goals and utterances to avoid by one goal, which the user should say; rank. */
+export async function leadTo(text) {
   byId("goals").replaceChildren();
   byId("avoid").replaceChildren();
   addGoal(text);
+  await update();
 }
 
 /** Add a goal. */
@@ -122,11 +123,14 @@ async function update() {
       "Write a goal: what the user should say, or what the bot should be able to say.",
     );
   running = new AbortController();
+  asked = question;
   byId("moves").toggleAttribute("data-busy", true);
   try {
     const answer = await call("POST", "rank", { body, repeatable: true, signal: running.signal });
-    asked = question;
     drawMoves(answer, body);
+  } catch (error) {
+    if (asked === question) asked = "";
+    throw error;
   } finally {
     byId("moves").toggleAttribute("data-busy", false);
   }

@@ -24,7 +24,7 @@ const STEPS = [
     title: "Select",
     words:
       "A user writes: “Hello! I have lost my card.” Of the 84 replies of the pool “banking”, these " +
-      "fit best. The line below the candidates says how many milliseconds that took.",
+      "fit best. The line above the candidates says how many milliseconds that took.",
     seen: "candidates",
     act: () => open("banking", "Hello! I have lost my card."),
   },
@@ -85,7 +85,7 @@ const STEPS = [
     act: async () => {
       await open("travel", "Hello! I would like to go away for a few days in October.");
       await go("#goals");
-      leadTo("The sea sounds lovely!");
+      await leadTo("The sea sounds lovely!");
     },
   },
   {

@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 from tests.service.console.conftest import SLOW_MS
 
 DEMO = Path(__file__).parents[3] / "examples" / "demo"
 CARD = "I am sorry that your card is gone. Shall I block it for you right now?"
 BLOCKED = "Done, the card is blocked. Shall I order a new one for you?"
+PHONE: ViewportSize = {"width": 390, "height": 664}
+"""What a browser shows between its bars."""
 PLAN = [
     "Would you rather go to the sea, to the mountains or to a city?",
     "I have found a small hotel by the beach, with breakfast on the terrace.",
@@ -53,9 +55,16 @@ def best(page: Page) -> str:
     return page.locator("#candidates .text").first.inner_text()
 
 
+def is_above_the_story(seen: Locator) -> bool:
+    """Whether it is in the window, and the sheet of the story does not hide it."""
+    box = seen.bounding_box()
+    sheet = seen.page.locator("#story-sheet").bounding_box()
+    return bool(box and sheet and box["y"] >= 0 and box["y"] + box["height"] <= sheet["y"])
+
+
 @pytest.mark.nightly
 def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
-    page = browser.new_context().new_page()
+    page = browser.new_context(viewport=PHONE).new_page()
     page.set_default_timeout(SLOW_MS)
     page.goto(story)
     expect(page.locator("#story-sheet")).to_be_visible()
@@ -68,6 +77,9 @@ def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
 
     step(1)
     assert best(page) == CARD
+    took = page.locator("#answer-facts")
+    expect(took).to_have_text(re.compile("banking, version 1; .* m?s"))
+    assert is_above_the_story(took)
     step(2)
     assert said(page) == ["Hello! I have lost my card.", CARD, "Yes, please!"]
     assert best(page) == BLOCKED
@@ -93,6 +105,7 @@ def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
         "Would you rather go to the sea, to the mountains or to a city?"
     )
     expect(lead.locator(".move")).to_contain_text(re.compile(r"up 2\d"))
+    assert is_above_the_story(lead)
     step(8)
     picture = page.get_by_role("img", name=f"Best order: {', then '.join(PLAN)}")
     expect(picture).to_be_visible()

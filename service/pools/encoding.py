@@ -11,7 +11,12 @@ from turnwise.models.arrays import Float32
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
 from turnwise.models.scores import rows, running_query
 from turnwise.service.encoder.queue import Priority
-from turnwise.service.pools.candidate import Candidate, list_examples
+from turnwise.service.pools.candidate import (
+    Candidate,
+    FindCandidate,
+    keep_learned,
+    list_examples,
+)
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.vectors import empty_vectors
 from turnwise.service.pools.memory.workers import Workers
@@ -236,3 +241,15 @@ async def encode_new(
     encoded_before = new_examples
     vectors = await encode_unknown(encoder, workers, texts, known, report)
     return CandidateBatch(candidates, vectors, examples)
+
+
+async def add_learned(
+    encoder: PoolEncoder, workers: Workers, batch: CandidateBatch, find: FindCandidate
+) -> CandidateBatch:
+    """Return a batch whose candidates have what those of the same ids in a pool have learned."""
+    candidates = keep_learned(find, batch.candidates)
+    if candidates == [*batch.candidates]:
+        return batch
+    known = KnownVectors()
+    known.add(batch)
+    return await encode_new(encoder, workers, candidates, known)

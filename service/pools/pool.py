@@ -20,6 +20,8 @@ from turnwise.service.wire.pools import Edited, PoolInfo, PoolState, Removed
 
 Revise = Callable[[Candidate], Candidate]
 """Returns the candidate that replaces a given one, with the same id."""
+MakeBatches = Callable[[], AsyncIterable[CandidateBatch]]
+"""Returns the candidates of a pool in batches; called again if others edit the pool meanwhile."""
 
 RETRY_SECONDS = 30.0
 """Delay before a version that could not be read is tried again, which may read the whole pool."""
@@ -191,11 +193,13 @@ class Pool(ABC):
         """Remove candidates, and count the ids that the pool does not have; raises as `upsert`."""
 
     @abstractmethod
-    async def replace(self, batches: AsyncIterable[CandidateBatch]) -> Edited:
+    async def replace(self, batches: MakeBatches) -> Edited:
         """Replace all candidates of the pool in one version; raises as `upsert`.
 
+        The pool need not have been read.
+
         Args:
-            batches: Candidates with distinct ids, and their vectors by this pool's encoder.
+            batches: Returns candidates with distinct ids, and their vectors by this pool's encoder.
         """
 
     async def _catch_up(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from turnwise.service.errors import (
@@ -102,7 +103,22 @@ class Pools:
             return
 
     async def create(self, namespace: str, name: str, request: PoolRequest) -> PoolInfo:
+        """Create an empty pool, or change the settings of an existing one, and begin to read it.
+
+        Raises as `write_settings`.
+        """
+        key = await self.write_settings(namespace, name, request)
+        pool = self._followed.in_memory.get(key)
+        if pool and pool.state == "ready":
+            await self.load(*key)
+        elif pool:
+            self._followed.begin_read(pool)  # it may take long
+        return self._describe(await self._followed.find(key))
+
+    async def write_settings(self, namespace: str, name: str, request: PoolRequest) -> PoolKey:
         """Create an empty pool; if there is one of this name, change the settings that are given.
+
+        Returns the key of the pool, which is not read.
 
         Args:
             namespace: Namespace of the pool.
@@ -133,12 +149,8 @@ class Pools:
             )
         if store and store != revision.store_name:
             raise Conflict(f"pool '{key.name}' exists and is in the store '{revision.store_name}'")
-        if pool := self._followed.open(key, revision):
-            if pool.state == "ready":
-                await self.load(*key)
-            else:
-                self._followed.begin_read(pool)  # it may take long
-        return self._describe(await self._followed.find(key))
+        self._followed.open(key, revision)
+        return key
 
     async def _create(self, key: PoolKey, request: PoolRequest) -> Revision:
         """Create a pool and list it, or change the settings of an existing one."""
@@ -243,12 +255,20 @@ class Pools:
     ) -> Edited:
         """Replace all candidates of a pool, in one new version; raises as `upsert`.
 
+        A pool that is not in memory is not read.
+
         Args:
             namespace: Namespace of the pool.
             name: Name of the pool.
-            batches: Returns candidates with distinct ids, and their vectors by an encoder.
+            batches: Returns candidates with distinct ids, and their vectors by an encoder; called
+                again if others edit the pool meanwhile.
         """
-        return await self._edit(namespace, name, lambda pool: pool.replace(batches(pool.encoder)))
+        with self._followed.resources.workers.edits.admit():
+            while True:
+                key = await self._followed.look_up(PoolKey(namespace, name))
+                pool = self._followed.get(key)
+                with suppress(PoolMoved):
+                    return await pool.replace(partial(batches, pool.encoder))
 
     async def move(self, namespace: str, name: str, to: StoreName) -> PoolInfo:
         """Copy a pool from memory into the candidate store, and point its name at the copy.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from turnwise.models.texts import write_count
 from turnwise.service.app.components import Components, components_of
+from turnwise.service.cli.pool.transfer import replace_pool
 from turnwise.service.cli.progress import UploadProgress
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.pools import PoolKey, Snapshot, read_snapshot, write_snapshot
@@ -113,7 +114,7 @@ async def restore_all(settings: Settings, folder: Path, tell: Tell) -> BackupMan
         await _check_backup(backup, components, settings)
         for saved in backup.manifest.pools:
             most = backup.snapshots[saved.key].size  # `_check_backup` compared it with the limit
-            with UploadProgress() as progress:
+            with UploadProgress("loading") as progress:
                 path = backup.path_of(saved.key)
                 snapshot = await asyncio.to_thread(read_snapshot, path, most)
                 edited = await _restore_pool(components, saved, snapshot, progress)
@@ -152,15 +153,10 @@ async def _restore_pool(
     components: Components, saved: SavedPool, snapshot: Snapshot, progress: UploadProgress
 ) -> Edited:
     """Restore the settings and the candidates of a pool; one that exists stays in its store."""
-    pools = components.pools
-    request = snapshot.manifest.request()
+    settings = snapshot.manifest.request()
+    new = settings.model_copy(update={"store": saved.store})
+    batches = partial(snapshot.batches, progress=progress)
     try:
-        await pools.load(*saved.key)
-    except PoolNotFound:
-        request = request.model_copy(update={"store": saved.store})
-    try:
-        await pools.create(*saved.key, request)
-        await pools.load(*saved.key)
-        return await pools.replace(*saved.key, partial(snapshot.batches, progress=progress))
+        return await replace_pool(components, saved.key, batches, new=new, existing=settings)
     finally:
         components.followed_pools.forget(saved.key)

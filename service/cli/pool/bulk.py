@@ -1,22 +1,21 @@
 """Encodes catalogues into parts, and imports the parts into pools."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from turnwise.models.texts import write_count
 from turnwise.service.app.components import components_of, load_main_encoder, start_queue
 from turnwise.service.cli.pool.options import Shard
+from turnwise.service.cli.pool.transfer import replace_pool
 from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.errors import PoolNotFound
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.pools import PoolEncoder, RunningQueries
+from turnwise.service.pools import PoolEncoder, PoolKey, RunningQueries
 from turnwise.service.pools.encoding import EncodingProgress, encode_batch
 from turnwise.service.pools.files.catalogue import Catalogue
 from turnwise.service.pools.files.parts import EncodedBy, PartsError, PartsFolder, PartsManifest
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.settings import Settings
-from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolRequest
 
@@ -116,9 +115,9 @@ async def import_parts(
 
     async with components_of(settings) as components:
         _check_model(url, manifest.encoded_by, components.cached)
-        pools = components.pools
-        async with _existing_pool(pools, namespace, name, store):
-            return await pools.replace(namespace, name, batches)
+        request = PoolRequest(encoder="default", store=store)
+        key = PoolKey(namespace, name)
+        return await replace_pool(components, key, batches, new=request, existing=request)
 
 
 def _check_model(url: str, by: EncodedBy, encoder: CachedEncoder) -> None:
@@ -128,23 +127,3 @@ def _check_model(url: str, by: EncodedBy, encoder: CachedEncoder) -> None:
             f"'{url}' was encoded by model '{by.model}' ({by.fingerprint}), and the service "
             f"has '{encoder.name}' ({encoder.fingerprint})"
         )
-
-
-@asynccontextmanager
-async def _existing_pool(
-    pools: Pools, namespace: str, name: str, store: StoreName | None
-) -> AsyncIterator[None]:
-    """Read a pool, or create it; if the block fails, drop it if it is new."""
-    is_new = False
-    try:
-        await pools.load(namespace, name)
-    except PoolNotFound:
-        is_new = True
-    await pools.create(namespace, name, PoolRequest(encoder="default", store=store))
-    await pools.load(namespace, name)
-    try:
-        yield
-    except BaseException:
-        if is_new:
-            await pools.drop(namespace, name)
-        raise

@@ -1,7 +1,7 @@
 """`LocalPool`: a pool in memory, its limits, its log in Redis, its move into a candidate store."""
 
 import math
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,10 +23,11 @@ from turnwise.service.pools.memory.examples import Examples, Size
 from turnwise.service.pools.memory.free_memory import Admission
 from turnwise.service.pools.memory.local_view import LocalView
 from turnwise.service.pools.memory.packed import MANY, PackedCandidates
+from turnwise.service.pools.memory.replacing import Replacement
 from turnwise.service.pools.memory.upkeep import build_index, fold, log_is_long, needs_index
 from turnwise.service.pools.memory.workers import Work
-from turnwise.service.pools.pool import Backend, Pool, Revise
-from turnwise.service.pools.redis.replay import Replay
+from turnwise.service.pools.pool import Backend, MakeBatches, Pool, Revise
+from turnwise.service.pools.redis.replay import ChunkGone, Replay
 from turnwise.service.pools.redis.values import NOWHERE, Entry, Log, PoolKey, Position, Revision
 from turnwise.service.pools.resources import PoolResources
 from turnwise.service.pools.stores import CandidateStore
@@ -201,7 +202,7 @@ class LocalPool(Pool):
         def plan(contents: Contents) -> Plan:
             return Plan(select_changed(contents.get, keep_learned(contents.get, candidates)), [])
 
-        edited = await self._edit(plan, KnownVectors(), progress)
+        edited = await self._edit(plan, progress)
         return replace(edited, unchanged=len(candidates) - edited.upserted)
 
     async def revise(self, revise: Revise, ids: Sequence[str] | None = None) -> Edited:
@@ -212,7 +213,7 @@ class LocalPool(Pool):
             revised = [revise(candidate) for candidate in found if candidate]
             return Plan(select_changed(contents.get, revised), [])
 
-        return await self._edit(plan, KnownVectors())
+        return await self._edit(plan)
 
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove candidates in one version, or change nothing."""
@@ -224,36 +225,48 @@ class LocalPool(Pool):
             removed = [id for id in wanted if id in contents]
             return Plan([], removed)
 
-        edited = await self._edit(plan, KnownVectors())
+        edited = await self._edit(plan)
         return Removed(edited.version, len(removed), len(wanted) - len(removed), edited.size)
 
-    async def replace(self, batches: AsyncIterable[CandidateBatch]) -> Edited:
-        """Replace all candidates in one version, or change nothing."""
-        candidates: list[Candidate] = []
-        known = KnownVectors()
-        async for batch in batches:
-            candidates += batch.candidates
-            known.add(batch)
-        wanted = {candidate.id for candidate in candidates}
+    async def replace(self, batches: MakeBatches) -> Edited:
+        """Replace all candidates in one version, or change nothing; hold neither version here."""
+        edited = None
+        gone = ""
+        while edited is None:
+            log = await self._replay.read_log(gone=gone)
+            try:
+                edited = await self._replace_once(log, batches)
+            except ChunkGone as error:
+                gone = str(error)
+        return edited
 
-        def plan(contents: Contents) -> Plan:
-            removed = [c.id for c in contents.candidates() if c.id not in wanted]
-            return Plan(
-                select_changed(contents.get, keep_learned(contents.get, candidates)), removed
-            )
+    async def _replace_once(self, log: Log, batches: MakeBatches) -> Edited | None:
+        """Replace all candidates; return None if the pool was edited since its log was read."""
+        replacement = Replacement(self._replay, log, self._resources.limits.size)
+        entry = await self.records.stage_parts(self.key, replacement.parts(batches))
+        size = replacement.size
+        version = log.position.version
+        if entry.count or entry.removed:
+            totals = (size, replacement.bytes)
+            async with self._admit_growth(lambda: replacement.bytes - log.candidate_bytes) as until:
+                outcome = await self.records.commit(self.key, log.position, entry, totals, until)
+            if outcome != "ok":
+                await self.records.discard(self.key, entry.chunks)
+                return None
+            await self._resources.count_change()
+            version += 1
+        if self.state == "ready":
+            await self.refresh()
+        return Edited(version, entry.count, size - entry.count, size)
 
-        edited = await self._edit(plan, known)
-        return replace(edited, unchanged=len(candidates) - edited.upserted)
-
-    async def _edit(
-        self, make_plan: MakePlan, known: KnownVectors, progress: EncodingProgress | None = None
-    ) -> Edited:
+    async def _edit(self, make_plan: MakePlan, progress: EncodingProgress | None = None) -> Edited:
         """Make a plan and apply it in one new version.
 
         Encoding takes long, so it runs without the lock, and its result is staged in Redis, where
         no reader sees it. If another edit was committed meanwhile, the plan is made again.
         """
         self._check_ready()  # an edit does not wait until the pool is read
+        known = KnownVectors()
         result = await self._commit_or_plan(make_plan)
         while isinstance(result, Plan):
             with self._admit_upload(result.candidates):
@@ -274,7 +287,7 @@ class LocalPool(Pool):
                 plan = await self._workers.edit(partial(self._plan_within_limit, make_plan))
                 if not any(plan):
                     return Edited(self.position.version, 0, 0, len(self.contents))
-                async with self._admit_growth(plan) as until:
+                async with self._admit_growth(partial(self.contents.growth, *plan)) as until:
                     if staged is None or not staged.follows(plan):
                         return plan
                     totals = await self._workers.edit(partial(self._count_totals, staged.edit))
@@ -448,8 +461,8 @@ class LocalPool(Pool):
         return plan
 
     @asynccontextmanager
-    async def _admit_growth(self, plan: Plan) -> AsyncIterator[float | None]:
-        """Hold what the plan adds to the bytes of the namespace, while the block commits it.
+    async def _admit_growth(self, count_growth: Callable[[], int]) -> AsyncIterator[float | None]:
+        """Hold what an edit adds to the bytes of the namespace, while the block commits it.
 
         Yields the time until which the block may commit; None without a limit.
         """
@@ -457,7 +470,7 @@ class LocalPool(Pool):
         if admit_growth is None:
             yield None
             return
-        growth = await self._workers.edit(partial(self.contents.growth, *plan))
+        growth = await self._workers.edit(count_growth)
         async with admit_growth(self.key.namespace, growth) as until:
             yield until
 

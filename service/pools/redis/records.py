@@ -15,13 +15,14 @@ version is written whole or not at all, and chunks that are never committed disa
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Sequence
-from time import time
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from time import monotonic, time
 from typing import Any, cast
 
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.encoding import Kind
 from turnwise.service.pools.memory.edits import Edit, split_edit
+from turnwise.service.pools.memory.examples import Size
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.values import (
@@ -51,6 +52,8 @@ CHUNK = 2000
 READERS = 8
 """Chunks that are read at once, of all pools."""
 _STAGED_SECONDS = 900
+RENEW_SECONDS = 300
+"""Seconds of staging after which the chunks so far get `_STAGED_SECONDS` again."""
 _GRACE_SECONDS = 120
 _LOCK_SECONDS = 120
 
@@ -219,24 +222,47 @@ class PoolRecords(Commands):
 
     async def stage(self, key: PoolKey, edit: Edit) -> Entry:
         """Write an edit's chunks, which no reader sees until `commit`."""
+
+        async def whole() -> AsyncIterator[Edit]:
+            yield edit
+
+        return await self.stage_parts(key, whole())
+
+    async def stage_parts(self, key: PoolKey, parts: AsyncIterable[Edit]) -> Entry:
+        """Write the chunks of an edit that comes in parts, which change different candidates."""
         chunks: list[str] = []
+        removed: list[str] = []
+        size = Size(0, 0)
+        renewed_at = monotonic()
         try:
-            for part in split_edit(edit, CHUNK):
-                chunks.append(secrets.token_hex(8))
-                packed = await asyncio.to_thread(pack_candidates, part.candidates)
-                fields = ["candidates", packed]
-                fields += [self._fields["candidates"], part.vectors.tobytes()]
-                if part.examples:
-                    fields += [self._fields["examples"], part.examples.vectors.tobytes()]
-                arguments = [_STAGED_SECONDS, *fields]
-                await self.run_script(
-                    "pool_write", "stage", [_chunk_key(key, chunks[-1])], arguments
-                )
+            async for part in parts:
+                for edit in split_edit(part, CHUNK):
+                    chunks.append(secrets.token_hex(8))
+                    await self._stage_chunk(key, chunks[-1], edit)
+                    if monotonic() > renewed_at + RENEW_SECONDS:
+                        await self._renew(key, chunks)
+                        renewed_at = monotonic()
+                removed += part.removed
+                size = Size.total([size, part.size])
         except BaseException:
             await self.discard(key, chunks)
             raise
-        stamp = secrets.token_hex(8)
-        return Entry(stamp, chunks, edit.size.candidates, list(edit.removed), edit.size.examples)
+        return Entry(secrets.token_hex(8), chunks, size.candidates, removed, size.examples)
+
+    async def _stage_chunk(self, key: PoolKey, name: str, edit: Edit) -> None:
+        packed = await asyncio.to_thread(pack_candidates, edit.candidates)
+        fields = ["candidates", packed, self._fields["candidates"], edit.vectors.tobytes()]
+        if edit.examples:
+            fields += [self._fields["examples"], edit.examples.vectors.tobytes()]
+        arguments = [_STAGED_SECONDS, *fields]
+        await self.run_script("pool_write", "stage", [_chunk_key(key, name)], arguments)
+
+    async def _renew(self, key: PoolKey, chunks: Iterable[str]) -> None:
+        """Let staged chunks expire later: writing all chunks of a large edit takes long."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for name in chunks:
+            pipeline.expire(_chunk_key(key, name), _STAGED_SECONDS)
+        await self.execute("pool_write", pipeline.execute())
 
     async def discard(self, key: PoolKey, chunks: Iterable[str]) -> None:
         """Delete staged chunks that will not be committed."""

@@ -36,12 +36,13 @@ _READ_AHEAD = 4
 
 
 class ChunkGone(Exception):  # noqa: N818 - mostly no error
-    """An entry or chunk is missing: folded or dropped since the log was read, or lost."""
+    """A chunk, which the exception names, was folded since the log was read, or is lost."""
 
 
-class _Read(NamedTuple):
+class ReadChunk(NamedTuple):
     """The candidates of a chunk, and the vectors by this replica's model if it has them."""
 
+    name: str
     candidates: list[Candidate]
     vectors: Float16 | None
     examples: Float16 | None
@@ -108,43 +109,66 @@ class Replay:
         """
         # Kept between attempts: while a large pool is encoded, it may be folded several times.
         encoded = KnownVectors()
-        failed: int | None = None
+        gone = ""
         while True:
-            log = await self.records.read(self.key, has)
-            if log is None:
-                raise not_found(self.key)
-            if not log.local:
-                raise PoolMoved(f"pool '{self.key.name}' was moved to a candidate store just now")
+            log = await self.read_log(has, gone)
             with self.admit(log) as memory:
                 try:
                     edits = await self._read_edits(log, encoded, memory)
-                except ChunkGone:
-                    if log.base == failed:  # no fold since, so the chunk is lost
-                        lost = f"a part of pool '{self.key.name}' is lost in Redis"
-                        raise PoolNotReady(lost) from None
+                except ChunkGone as error:
                     has = NOWHERE
-                    failed = log.base
+                    gone = str(error)
                 else:
                     yield log, edits
                     return
 
-    async def _read_edits(self, log: Log, encoded: KnownVectors, memory: Admission) -> list[Edit]:
-        if not log.whole:
-            raise ChunkGone
-        edits = [_EditInParts(entry, self.encoder.dimension) for entry in log.entries]
+    async def read_log(self, has: Position = NOWHERE, gone: str = "") -> Log:
+        """Return the log from a position on.
+
+        Args:
+            has: The position.
+            gone: The chunk that was gone when the log was read before; empty for none.
+
+        Raises:
+            PoolNotFound: The pool does not exist.
+            PoolNotReady: Redis lost an entry, or the chunk.
+        """
+        log = await self.records.read(self.key, has)
+        if log is None:
+            raise not_found(self.key)
+        if not log.local:
+            raise PoolMoved(f"pool '{self.key.name}' was moved to a candidate store just now")
+        if not log.whole or gone in log.chunks:
+            raise PoolNotReady(f"a part of pool '{self.key.name}' is lost in Redis")
+        return log
+
+    async def scan(self, log: Log) -> AsyncIterator[tuple[int, ReadChunk]]:
+        """Yield each chunk of a log, after the index of its entry.
+
+        Raises:
+            ChunkGone: A chunk is missing.
+        """
         chunks = [(index, name) for index, entry in enumerate(log.entries) for name in entry.chunks]
         for start in range(0, len(chunks), _READ_AHEAD):
             some = chunks[start : start + _READ_AHEAD]
             read = await asyncio.gather(*(self._read(name) for _, name in some))
-            for (index, name), chunk in zip(some, read, strict=True):
-                batch = await self._complete(name, chunk, encoded)
-                memory.use(await self.workers.edit(partial(edits[index].add, batch)))
-            self.on_progress((start + len(some)) / len(chunks))
+            for (index, _), chunk in zip(some, read, strict=True):
+                yield index, chunk
+
+    async def _read_edits(self, log: Log, encoded: KnownVectors, memory: Admission) -> list[Edit]:
+        edits = [_EditInParts(entry, self.encoder.dimension) for entry in log.entries]
+        chunks = len(log.chunks)
+        read = 0
+        async for index, chunk in self.scan(log):
+            batch = await self._complete(chunk, encoded)
+            memory.use(await self.workers.edit(partial(edits[index].add, batch)))
+            read += 1
+            self.on_progress(read / chunks)
         return await self.workers.edit(lambda: [edit.join() for edit in edits])
 
-    async def _complete(self, name: str, chunk: _Read, encoded: KnownVectors) -> CandidateBatch:
+    async def _complete(self, chunk: ReadChunk, encoded: KnownVectors) -> CandidateBatch:
         """Return a chunk with its vectors, and encode those that it lacks."""
-        candidates, vectors, examples = chunk
+        name, candidates, vectors, examples = chunk
         if vectors is None:
             texts = [candidate.text for candidate in candidates]
             vectors = await self._encode(name, texts, encoded, "candidates")
@@ -152,17 +176,17 @@ class Replay:
             examples = await self._encode(name, list_examples(candidates), encoded, "examples")
         return CandidateBatch(candidates, vectors, examples)
 
-    async def _read(self, name: str) -> _Read:
+    async def _read(self, name: str) -> ReadChunk:
         dimension = self.encoder.dimension
         chunk = await self.records.chunk(self.key, name)
         if chunk is None:
-            raise ChunkGone
+            raise ChunkGone(name)
 
-        def unpack() -> _Read:
+        def unpack() -> ReadChunk:
             candidates, vectors = unpack_chunk(chunk.candidates, chunk.vectors, dimension)
             count = sum(candidate.example_count for candidate in candidates)
             examples = unpack_vectors(chunk.examples, count, dimension)
-            return _Read(candidates, vectors, examples)
+            return ReadChunk(name, candidates, vectors, examples)
 
         return await self.workers.edit(unpack)
 

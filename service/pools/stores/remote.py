@@ -8,7 +8,6 @@ the replica fills a new collection; then one command in Redis points the pool at
 import asyncio
 import math
 from collections.abc import (
-    AsyncIterable,
     AsyncIterator,
     Callable,
     Iterable,
@@ -28,10 +27,15 @@ from turnwise.service.pools.candidate import (
     keep_learned,
     select_changed,
 )
-from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_new
+from turnwise.service.pools.encoding import (
+    EncodingProgress,
+    KnownVectors,
+    add_learned,
+    encode_new,
+)
 from turnwise.service.pools.memory.flat import Float16
 from turnwise.service.pools.memory.workers import Work
-from turnwise.service.pools.pool import Backend, Pool, Revise
+from turnwise.service.pools.pool import Backend, MakeBatches, Pool, Revise
 from turnwise.service.pools.redis.values import (
     Collection,
     PoolKey,
@@ -250,17 +254,8 @@ class RemotePool(Pool):
         kept_rows = await fetch_rows(self.store, name_examples(collection), kept)
         vectors.candidates.update(_vectors_by_text(rows))
         vectors.examples.update(_vectors_by_text(kept_rows))
-        batch = await self._encode(changed, vectors, progress)
+        batch = await encode_new(self.encoder, self._workers, changed, vectors, progress)
         return _Plan(batch, former_rows=sorted(rows_before - rows_after))
-
-    async def _encode(
-        self,
-        candidates: Sequence[Candidate],
-        known: KnownVectors,
-        progress: EncodingProgress | None = None,
-    ) -> CandidateBatch:
-        """Return candidates with their vectors; those of known texts are not encoded again."""
-        return await encode_new(self.encoder, self._workers, candidates, known, progress)
 
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove the candidates, and count one edit."""
@@ -275,20 +270,21 @@ class RemotePool(Pool):
             version, size = await self._count_edit(known)
         return Removed(version, len(gone), len(wanted) - len(gone), size)
 
-    async def replace(self, batches: AsyncIterable[CandidateBatch]) -> Edited:
+    async def replace(self, batches: MakeBatches) -> Edited:
         """Fill a new collection, and point the pool at it in one version."""
+        await self.refresh()
         known = self.known
         size = 0
         changed = 0
 
         async def counted() -> AsyncIterator[CandidateBatch]:
             nonlocal size, changed
-            async for batch in batches:
+            async for batch in batches():
                 # An empty pool need not be asked.
                 ids = [candidate.id for candidate in batch.candidates] if known.size else []
                 rows = await fetch_rows(self.store, known.collection.name, ids)
                 has = {id: row.candidate for id, row in rows.items()}
-                learned = await self._add_learned(has, batch)
+                learned = await add_learned(self.encoder, self._workers, batch, has.get)
                 size += len(learned.candidates)
                 changed += len(select_changed(has.get, learned.candidates))
                 yield learned
@@ -297,17 +293,6 @@ class RemotePool(Pool):
         await self._switch_to(filled, known, size)
         await self.refresh()
         return Edited(self.known.position.version, changed, size - changed, size)
-
-    async def _add_learned(
-        self, has: Mapping[str, Candidate], batch: CandidateBatch
-    ) -> CandidateBatch:
-        """Return a batch whose candidates have what those of the same ids have learned."""
-        candidates = keep_learned(has.get, batch.candidates)
-        if candidates == [*batch.candidates]:
-            return batch
-        known = KnownVectors()
-        known.add(batch)
-        return await self._encode(candidates, known)
 
     async def _switch_to(self, filled: Collection, read: StoredPool, size: int) -> None:
         """Point the pool at another collection, and drop the one before.

@@ -61,7 +61,7 @@ def restore(
     from turnwise.service.cli.pool.transfer import restore_pool
 
     settings = read_settings_of(redis_url, namespace)
-    with UploadProgress() as progress:
+    with UploadProgress("loading") as progress:
         name, edited = asyncio.run(restore_pool(settings, namespace, pool, folder, progress))
     typer.echo(
         f"pool {name}: version {edited.version}, {write_count(edited.size, 'candidate')}, from "

@@ -20,7 +20,7 @@ from turnwise.models.errors import TurnwiseError, first_error
 from turnwise.models.roles import EncoderKind
 from turnwise.service.encoder.model import Encoder
 from turnwise.service.pools.files.catalogue import Catalogue, url_errors
-from turnwise.service.pools.files.stored import parse_metadata, read_stored_candidate
+from turnwise.service.pools.files.stored import IdCheck, parse_metadata, read_stored_candidate
 from turnwise.service.pools.memory.flat import Float16, are_unit
 from turnwise.service.pools.view import CandidateBatch
 from turnwise.service.urls import show_url
@@ -175,17 +175,26 @@ class PartsFolder:
         """Yield the candidates of each part with their vectors.
 
         Raises:
-            PartsError: A part is damaged.
+            PartsError: A part is damaged; or, after the last one, an id repeats.
             DataError: A candidate exceeds a limit of uploads.
         """
+        ids = IdCheck()
         for part in manifest.parts:
-            made = BytesIO(self._system.cat_file(self._path_of(part.name)))
-            with self._translate_damage(part):
-                table = parquet.read_table(made, page_checksum_verification=True)
-            self._check_origin(table.schema, manifest, part)
-            with self._translate_damage(part):
-                batch = _read_batch(table, self._path_of(part.name), manifest.encoded_by.dimension)
+            batch = self._read(manifest, part)
+            ids.add(batch.candidates)
             yield batch
+        read_again = (self._read(manifest, part) for part in manifest.parts)
+        repeated = ids.find_repeated(each.id for batch in read_again for each in batch.candidates)
+        if repeated is not None:
+            raise PartsError(f"'{self._place}': '{repeated}' is the id of several candidates")
+
+    def _read(self, manifest: PartsManifest, part: Part) -> CandidateBatch:
+        made = BytesIO(self._system.cat_file(self._path_of(part.name)))
+        with self._translate_damage(part):
+            table = parquet.read_table(made, page_checksum_verification=True)
+        self._check_origin(table.schema, manifest, part)
+        with self._translate_damage(part):
+            return _read_batch(table, self._path_of(part.name), manifest.encoded_by.dimension)
 
     @contextmanager
     def _translate_damage(self, part: Part) -> Iterator[None]:

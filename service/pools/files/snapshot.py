@@ -9,6 +9,7 @@ import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from tokenize import TokenError
 
@@ -21,9 +22,9 @@ from turnwise.models.files import create_folder
 from turnwise.models.text_files import write_jsonl
 from turnwise.models.texts import write_count
 from turnwise.service.pools.encoding import EncodingProgress, PoolEncoder, encode_batch
-from turnwise.service.pools.files.stored import read_stored_candidates
+from turnwise.service.pools.files.stored import IdCheck, read_stored_candidates
+from turnwise.service.pools.memory.examples import Size
 from turnwise.service.pools.memory.flat import Float16, are_unit
-from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.pools.view import CandidateBatch, PoolView
 from turnwise.service.settings import describe_excess
 from turnwise.service.wire.fields import EncoderName, Name, Share, Text
@@ -37,6 +38,8 @@ _EXAMPLES = "examples.npy"
 _FILES = {_CANDIDATES, _VECTORS}
 """The files of every snapshot; one with examples has their vectors too."""
 _BLOCK = 1 << 20
+BATCH = 10_000
+"""Candidates that are read at once."""
 _MOST_MANIFEST_BYTES = 65_536
 
 
@@ -87,11 +90,35 @@ class SnapshotManifest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A complete snapshot that agrees with its manifest."""
+    """A complete snapshot that agrees with its manifest; its candidates stay in its folder."""
 
     manifest: SnapshotManifest
-    batch: CandidateBatch
-    """All candidates."""
+    folder: Path
+
+    def read(self) -> Iterator[CandidateBatch]:
+        """Yield the candidates with the vectors of the snapshot.
+
+        Raises:
+            SnapshotError: The snapshot has changed since it was checked.
+        """
+        with _name_in_errors(self.folder):
+            vectors = _open_vectors(self.folder / _VECTORS)
+            examples = vectors[:0]
+            if _EXAMPLES in self.manifest.files:
+                examples = _open_vectors(self.folder / _EXAMPLES)
+            candidates = read_stored_candidates(self.folder / _CANDIDATES, self.manifest.size)
+            start = 0
+            example_start = 0
+            while some := list(islice(candidates, BATCH)):
+                end = start + len(some)
+                example_end = example_start + sum(each.example_count for each in some)
+                yield CandidateBatch(
+                    some,
+                    np.array(vectors[start:end]),
+                    np.array(examples[example_start:example_end]),
+                )
+                start = end
+                example_start = example_end
 
     async def batches(
         self, encoder: PoolEncoder, progress: EncodingProgress | None = None
@@ -100,13 +127,22 @@ class Snapshot:
 
         Args:
             encoder: Encodes the texts again if it is not the one that encoded the snapshot.
-            progress: Called with (texts encoded, texts in total).
+            progress: Called with (candidates done, candidates in total).
         """
+        done = 0
+
+        def report(encoded: int, _: int) -> None:
+            if progress:
+                progress(done + encoded, self.manifest.size)
+
         known = (self.manifest.fingerprint, self.manifest.dimension)
-        if known == (encoder.fingerprint, encoder.dimension):
-            yield self.batch
-        else:
-            yield await encode_batch(encoder, self.batch.candidates, progress)
+        for batch in self.read():
+            if known == (encoder.fingerprint, encoder.dimension):
+                yield batch
+            else:
+                yield await encode_batch(encoder, batch.candidates, report)
+            report(len(batch.candidates), 0)
+            done += len(batch.candidates)
 
 
 async def write_snapshot(
@@ -168,7 +204,7 @@ def _write(batch: CandidateBatch, folder: Path, manifest: SnapshotManifest) -> S
 
 
 def read_snapshot(folder: Path, most: int) -> Snapshot:
-    """Return the snapshot in a folder.
+    """Return the snapshot in a folder, whose candidates have been checked.
 
     Args:
         folder: The folder.
@@ -176,11 +212,11 @@ def read_snapshot(folder: Path, most: int) -> Snapshot:
 
     Raises:
         SnapshotError: It is missing, does not agree with its manifest, or exceeds a limit.
-        NotEnoughMemory: It does not fit into memory.
     """
     with _name_in_errors(folder):
         manifest = _check(folder)
-        return Snapshot(manifest, _read_batch(folder, manifest, most))
+        _check_candidates(folder, manifest, most)
+        return Snapshot(manifest, folder)
 
 
 def check_snapshot(folder: Path) -> SnapshotManifest:
@@ -218,40 +254,48 @@ def _check(folder: Path) -> SnapshotManifest:
     return manifest
 
 
-def _read_batch(folder: Path, manifest: SnapshotManifest, most: int) -> CandidateBatch:
+def _check_candidates(folder: Path, manifest: SnapshotManifest, most: int) -> None:
     if manifest.size > most:
         raise SnapshotError(describe_excess(manifest.size, most, "candidates"))
-    candidates = read_stored_candidates(folder / _CANDIDATES, most)
-    if len(candidates) != manifest.size:
+    file = folder / _CANDIDATES
+    ids = IdCheck()
+    size = Size(0, 0)
+    for candidate in read_stored_candidates(file, most):
+        ids.add([candidate])
+        size = Size(size.candidates + 1, size.examples + candidate.example_count)
+    if size.candidates != manifest.size:
         raise SnapshotError(
-            f"{_CANDIDATES} holds {write_count(len(candidates), 'candidate')}; its manifest says "
+            f"{_CANDIDATES} holds {write_count(size.candidates, 'candidate')}; its manifest says "
             f"{manifest.size}"
         )
-    vectors = _read_vectors(folder / _VECTORS, (manifest.size, manifest.dimension))
-    count = sum(candidate.example_count for candidate in candidates)
-    examples = vectors[:0]
+    repeated = ids.find_repeated(each.id for each in read_stored_candidates(file, most))
+    if repeated is not None:
+        raise SnapshotError(f"{_CANDIDATES}: '{repeated}' is the id of several candidates")
+    _check_vectors(folder / _VECTORS, (size.candidates, manifest.dimension))
     if _EXAMPLES in manifest.files:
-        examples = _read_vectors(folder / _EXAMPLES, (count, manifest.dimension))
-    elif count:
+        _check_vectors(folder / _EXAMPLES, (size.examples, manifest.dimension))
+    elif size.examples:
         raise SnapshotError(f"the manifest describes no {_EXAMPLES}")
-    return CandidateBatch(candidates, vectors, examples)
 
 
-def _read_vectors(path: Path, shape: tuple[int, int]) -> Float16:
-    # Accepts only an array of at most the size of the file: no pickle, no archive.
-    try:
-        with np.errstate(over="ignore"):  # a shape that overflows is rejected next
-            vectors = open_memmap(path, mode="r")
-    except (SyntaxError, TokenError):  # of the header, which is a Python literal
-        raise SnapshotError(f"{path.name} has a broken header") from None
+def _check_vectors(path: Path, shape: tuple[int, int]) -> None:
+    vectors = _open_vectors(path)
     if vectors.dtype != np.float16 or vectors.shape != shape:
         raise SnapshotError(
             f"{path.name} holds {vectors.dtype} vectors of shape {vectors.shape}, and not {shape}"
         )
     if not are_unit(vectors):
         raise SnapshotError(f"{path.name} holds vectors that are not of unit length")
-    with Memory().admitted(vectors.nbytes, f"reading {path.name}"):
-        return np.array(vectors)
+
+
+def _open_vectors(path: Path) -> Float16:
+    """Return the array of a file, which stays on the disk."""
+    # Accepts only an array of at most the size of the file: no pickle, no archive.
+    try:
+        with np.errstate(over="ignore"):  # a shape that overflows is rejected later
+            return open_memmap(path, mode="r")
+    except (SyntaxError, TokenError):  # of the header, which is a Python literal
+        raise SnapshotError(f"{path.name} has a broken header") from None
 
 
 def _read_manifest(folder: Path) -> bytes:

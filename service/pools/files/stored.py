@@ -1,20 +1,20 @@
 """Candidates in files that the service itself has written: those of snapshots and of parts."""
 
 import json
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from turnwise.models.errors import DataError, first_error
 from turnwise.models.text_files import read_jsonl
 from turnwise.service.candidate_files import Row, parse_candidate
-from turnwise.service.errors import InvalidRequest
-from turnwise.service.pools.candidate import Candidate, Learned, remove_duplicates
+from turnwise.service.pools.candidate import Candidate, Learned
 from turnwise.service.pools.files.candidates import check_limits
-from turnwise.service.pools.memory.free_memory import Memory
 from turnwise.service.wire.fields import Finite, SessionId, Text
 from turnwise.service.wire.pools import MOST_EXAMPLES
 
@@ -30,26 +30,28 @@ class _LearnedLine(BaseModel):
 _learned_lines = TypeAdapter(Annotated[tuple[_LearnedLine, ...], Field(max_length=MOST_EXAMPLES)])
 
 
-def read_stored_candidates(path: Path, most: int) -> list[Candidate]:
-    """Return the candidates of a snapshot's lines, with the examples that they had learned.
+def read_stored_candidates(path: Path, most: int) -> Iterator[Candidate]:
+    """Yield the candidates of a snapshot's lines, with the examples that they had learned.
 
     Args:
         path: The file.
         most: Greatest number of candidates.
 
     Raises:
-        DataError: The file cannot be read, a line is not a candidate or exceeds a limit, there are
-            too many lines, or two different candidates share an id.
-        NotEnoughMemory: The candidates do not fit into memory.
+        DataError: The file cannot be read, a line is not a candidate or exceeds a limit, or there
+            are too many lines.
     """
-    with Memory().admitted(0, f"reading {path}") as admission:
-        read = _read_lines(path, most)
-        candidates = list(admission.count(read, lambda candidate: candidate.memory))
-    try:
-        remove_duplicates(candidates)  # raises if two differ
-    except InvalidRequest as error:
-        raise DataError(error.errors[0].msg, str(path)) from None
-    return candidates
+    for count, (line, record) in enumerate(read_jsonl(path)):
+        if count == most:
+            raise DataError(f"more candidates than the limit of {most}", str(path), line)
+        candidate = read_stored_candidate(record, str(path), line)
+        try:
+            learned = _learned_lines.validate_python(record.get("learned") or ())
+        except ValidationError as error:
+            what = f"not a candidate: {first_error(error)}"
+            raise DataError(what, str(path), line, "learned") from None
+        examples = tuple(Learned(**example.model_dump()) for example in learned)
+        yield replace(candidate, learned=examples).within_limit()
 
 
 def read_stored_candidate(
@@ -73,15 +75,28 @@ def parse_metadata(metadata: str, place: str) -> object:
         raise DataError(f"not JSON: {error}", place, None, "metadata") from None
 
 
-def _read_lines(path: Path, most: int) -> Iterator[Candidate]:
-    for count, (line, record) in enumerate(read_jsonl(path)):
-        if count == most:
-            raise DataError(f"more candidates than the limit of {most}", str(path), line)
-        candidate = read_stored_candidate(record, str(path), line)
-        try:
-            learned = _learned_lines.validate_python(record.get("learned") or ())
-        except ValidationError as error:
-            what = f"not a candidate: {first_error(error)}"
-            raise DataError(what, str(path), line, "learned") from None
-        examples = tuple(Learned(**example.model_dump()) for example in learned)
-        yield replace(candidate, learned=examples).within_limit()
+class IdCheck:
+    """Finds an id that several candidates have, of which it keeps 8 bytes each."""
+
+    def __init__(self) -> None:
+        self._digests = array("q")
+
+    def add(self, candidates: Iterable[Candidate]) -> None:
+        """Note the ids of candidates."""
+        self._digests.extend(hash(candidate.id) for candidate in candidates)
+
+    def find_repeated(self, ids: Iterable[str]) -> str | None:
+        """Return an id that repeats; None if all differ.
+
+        Args:
+            ids: The ids again, which are read only if two have the same digest.
+        """
+        ordered = np.sort(np.array(self._digests, np.int64))
+        repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+        seen: set[str] = set()
+        for id in ids if repeated else ():
+            if id in seen:
+                return id
+            if hash(id) in repeated:
+                seen.add(id)
+        return None

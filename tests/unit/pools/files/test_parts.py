@@ -67,6 +67,15 @@ def test_a_part_needs_a_vector_for_each_example(file: Path, column: str) -> None
         read(file)
 
 
+def test_an_id_that_repeats_is_named(file: Path) -> None:
+    table = parquet.read_table(file)
+    ids = pa.array(["a", "b", "a"])
+    changed = table.set_column(table.column_names.index("id"), "id", ids)
+    parquet.write_table(changed.replace_schema_metadata(table.schema.metadata), file)
+    with pytest.raises(PartsError, match="'a' is the id of several candidates"):
+        read(file)
+
+
 def test_a_part_obeys_the_limits_of_uploads(file: Path) -> None:
     table = parquet.read_table(file)
     texts = pa.array(["x" * 2001, "Bye.", "Card."])

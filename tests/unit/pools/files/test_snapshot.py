@@ -3,6 +3,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from turnwise.service.pools import (
     write_snapshot,
 )
 from turnwise.service.pools.candidate import Learned
+from turnwise.service.pools.files import snapshot
 from turnwise.service.pools.files.snapshot import describe_file
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
@@ -65,11 +67,12 @@ async def written(view: LocalView, folder: Path) -> SnapshotManifest:
 
 async def test_a_snapshot_comes_back_as_it_was(view: LocalView, tmp_path: Path) -> None:
     manifest = await written(view, tmp_path / "s")
-    snapshot = read_snapshot(tmp_path / "s", 10)
-    assert snapshot.manifest == manifest
+    read = read_snapshot(tmp_path / "s", 10)
+    assert read.manifest == manifest
     assert (manifest.pool, manifest.version, manifest.size, manifest.dimension) == ("p", 1, 2, 32)
-    assert snapshot.batch.candidates == CANDIDATES
-    assert snapshot.batch.vectors.tobytes() == view.contents.vectors().tobytes()
+    (batch,) = read.read()
+    assert batch.candidates == CANDIDATES
+    assert batch.vectors.tobytes() == view.contents.vectors().tobytes()
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
@@ -77,7 +80,7 @@ async def test_a_snapshot_keeps_examples_bodies_and_what_was_learned(
     view_of_examples: LocalView, tmp_path: Path
 ) -> None:
     await written(view_of_examples, tmp_path / "s")
-    batch = read_snapshot(tmp_path / "s", 10).batch
+    (batch,) = read_snapshot(tmp_path / "s", 10).read()
     assert batch.candidates == WITH_EXAMPLES
     examples = view_of_examples.contents.examples()
     assert examples
@@ -94,17 +97,37 @@ async def test_a_snapshot_without_examples_has_no_file_for_them(
 
 async def test_an_empty_pool_can_be_written(view: LocalView, tmp_path: Path) -> None:
     await written(replace(view, contents=Contents.empty(32)), tmp_path / "s")
-    assert read_snapshot(tmp_path / "s", 10).batch.vectors.shape == (0, 32)
+    assert not [*read_snapshot(tmp_path / "s", 10).read()]
+
+
+async def test_a_snapshot_is_read_in_batches(
+    view_of_examples: LocalView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "BATCH", 1)
+    await written(view_of_examples, tmp_path / "s")
+    first, second = read_snapshot(tmp_path / "s", 10).read()
+    assert [*first.candidates, *second.candidates] == WITH_EXAMPLES
+    assert (len(first.examples), len(second.examples)) == (2, 1)
+    examples = view_of_examples.contents.examples()
+    assert examples
+    assert second.examples.tobytes() == examples.vectors[2:].tobytes()
 
 
 async def test_vectors_of_another_model_are_encoded_again(
-    start: StartReplica, view: LocalView, tmp_path: Path
+    start: StartReplica, view: LocalView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(snapshot, "BATCH", 1)
     await written(view, tmp_path / "s")
     other = await start(fingerprint="other")
     await other.create()
-    await other.pools.replace("n", "p", read_snapshot(tmp_path / "s", 10).batches)
+    steps: list[tuple[int, int]] = []
+    batches = partial(
+        read_snapshot(tmp_path / "s", 10).batches, progress=lambda *step: steps.append(step)
+    )
+    await other.pools.replace("n", "p", batches)
     assert set(other.encoder.candidates) >= {"One.", "Two.\nLines."}
+    assert steps[-1] == (2, 2)
+    assert steps == sorted(steps)
 
 
 async def test_a_folder_that_is_not_empty_is_left_alone(view: LocalView, tmp_path: Path) -> None:

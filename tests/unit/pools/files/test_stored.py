@@ -13,10 +13,10 @@ def test_metadata_nests_as_deep_as_every_answer_can_hold_it(tmp_path: Path) -> N
     path = tmp_path / "replies.jsonl"
     deep = '{"a":' * 50 + "[" * 50 + "1" + "]" * 50 + "}" * 50
     path.write_text(f'{{"text": "One.", "metadata": {deep}}}')
-    assert len(read_stored_candidates(path, 10)) == 1
+    assert len([*read_stored_candidates(path, 10)]) == 1
     path.write_text(f'{{"text": "One.", "metadata": {{"a": {deep}}}}}')
     with pytest.raises(DataError, match=r'"metadata".*limit of 100 levels'):
-        read_stored_candidates(path, 10)
+        list(read_stored_candidates(path, 10))
 
 
 def test_an_example_counts_once_among_those_of_a_file(tmp_path: Path) -> None:
@@ -44,4 +44,4 @@ def test_bad_fields_are_named(tmp_path: Path, fields: str) -> None:
     file = tmp_path / "pool.jsonl"
     file.write_text(f'{{"text": "Nine.", {fields}}}\n')
     with pytest.raises(DataError, match=r'line 1, field "(examples|group|body|metadata|text)"'):
-        read_stored_candidates(file, 10)
+        list(read_stored_candidates(file, 10))

@@ -20,6 +20,7 @@ from benchmarks.pools import REPLIES, SEEDS, plain_encoder, pool_like, replies, 
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import Relation, Role
+from turnwise.service.pools import Candidate
 from turnwise.service.pools.encoding import draw_contexts
 from turnwise.service.pools.memory.examples import ExampleIndex, Examples
 from turnwise.service.pools.memory.flat import FlatIndex
@@ -65,7 +66,8 @@ def make_examples(encoder: UtteranceEncoder, candidates: int, each: int) -> Exam
 
 def build_example_index(encoder: UtteranceEncoder, flat: FlatIndex) -> IvfIndex:
     """Return an approximate index of examples, built as by the service."""
-    tuned = [context[0] for context in draw_contexts(replies())]
+    candidates = [Candidate.of(text) for text in replies()]
+    tuned = [context[0] for context in draw_contexts(candidates)]
     return build_ivf(flat, encode_said(encoder, tuned), widening=EXAMPLES_WIDENING)
 
 

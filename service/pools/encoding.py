@@ -64,12 +64,8 @@ class PoolEncoder(Protocol):
             InvalidRequest: Pools of this encoder take no examples.
         """
 
-    async def sample_queries(self, texts: Sequence[str]) -> Float32:
-        """Return queries (m, d) of contexts made of the pool's own texts, to measure recall with.
-
-        Texts drawn at random are less related than the utterances of a session, so these queries
-        are further from the candidates. The measured recall is therefore a low estimate.
-        """
+    async def queries(self, contexts: Sequence[Sequence[str]]) -> Float32:
+        """Return the queries (m, d) of m contexts that `draw_contexts` drew."""
 
 
 class RunningQueries:
@@ -90,11 +86,11 @@ class RunningQueries:
         inputs = [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts]
         return self._encoder.as_examples(await self._encoder.encode(inputs, Priority.BULK))
 
-    async def sample_queries(self, texts: Sequence[str]) -> Float32:
-        """Return the running queries of contexts drawn at random."""
+    async def queries(self, contexts: Sequence[Sequence[str]]) -> Float32:
+        """Return the running queries (m, d) of the contexts, whose two speakers take turns."""
         said = [
             (text, relation)
-            for context in draw_contexts(texts)
+            for context in contexts
             for text, relation in zip(context, cycle([Relation.OTHER, Relation.SAME]), strict=False)
         ]
         paired = self._encoder.kind.paired
@@ -128,10 +124,15 @@ class KnownVectors:
         self.examples.update(zip(list_examples(batch.candidates), batch.examples, strict=True))
 
 
-def draw_contexts(texts: Sequence[str]) -> list[list[str]]:
-    """Return contexts of texts drawn at random; equal texts give equal contexts."""
-    drawn = np.random.default_rng(0).integers(len(texts), size=(_CONTEXTS, _UTTERANCES))
-    return [[texts[index] for index in indices] for indices in drawn.tolist()]
+def draw_contexts(candidates: Sequence[Candidate]) -> list[list[str]]:
+    """Return contexts of the texts of candidates drawn at random, to measure recall with.
+
+    Equal candidates give equal contexts. Texts drawn at random are less related than the utterances
+    of a session, so their queries are further from the candidates. The measured recall is therefore
+    a low estimate.
+    """
+    drawn = np.random.default_rng(0).integers(len(candidates), size=(_CONTEXTS, _UTTERANCES))
+    return [[candidates[index].text for index in indices] for indices in drawn.tolist()]
 
 
 async def encode_batch(

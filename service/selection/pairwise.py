@@ -11,7 +11,6 @@ from turnwise.models.roles import candidate_inputs
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.pools.encoding import draw_contexts
 
 if TYPE_CHECKING:  # loads torch
     from turnwise.models.pairwise import PairwiseModel
@@ -54,9 +53,8 @@ class Pairwise:
             "examples",
         )
 
-    async def sample_queries(self, texts: Sequence[str]) -> Float32:
-        """Return the vectors (m, d) of random contexts."""
-        contexts = draw_contexts(texts)
+    async def queries(self, contexts: Sequence[Sequence[str]]) -> Float32:
+        """Return the vectors (m, d) of m contexts of as many utterances each."""
         inputs = candidate_inputs(text for context in contexts for text in context)
         embeddings = await self._encoder.encode(inputs, Priority.BULK)
         parts = embeddings.reshape(len(contexts), -1, embeddings.shape[1])

@@ -130,14 +130,13 @@ async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) ->
 async def _draw_queries(
     pool: "LocalPool", workers: Workers, kinds: Sequence[Kind]
 ) -> dict[Kind, Float32]:
-    """Return queries (m, d) to measure the recall of each index with; the texts are freed again."""
-    candidates = pool.contents.candidates
-    texts = await workers.edit(lambda: [candidate.text for candidate in candidates()])
+    """Return queries (m, d) to measure the recall of each index with."""
+    contents = pool.contents
+    contexts = await workers.edit(lambda: draw_contexts(contents.candidates()))
     queries: dict[Kind, Float32] = {}
     if "candidates" in kinds:
-        queries["candidates"] = await pool.encoder.sample_queries(texts)
+        queries["candidates"] = await pool.encoder.queries(contexts)
     if "examples" in kinds:
         # Utterances that are examples would be too easy to find.
-        drawn = [context[0] for context in draw_contexts(texts)]
-        queries["examples"] = await pool.encoder.examples(drawn)
+        queries["examples"] = await pool.encoder.examples([context[0] for context in contexts])
     return queries

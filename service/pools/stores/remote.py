@@ -31,6 +31,7 @@ from turnwise.service.pools.encoding import (
     EncodingProgress,
     KnownVectors,
     add_learned,
+    draw_contexts,
     encode_new,
 )
 from turnwise.service.pools.memory.flat import Float16
@@ -324,8 +325,7 @@ class RemotePool(Pool):
         if not await self.records.lock_upkeep(self.key):
             return
         self._measured_at = monotonic()
-        texts = [candidate.text for candidate in sample.candidates]
-        queries = await self.encoder.sample_queries(texts)
+        queries = await self.encoder.queries(draw_contexts(sample.candidates))
         name = known.collection.name
         least = await find_least_scores(self.store, name, queries)
         await asyncio.sleep(LAG_SECONDS)  # searches see the last edits

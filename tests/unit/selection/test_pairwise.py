@@ -10,6 +10,7 @@ from turnwise.models.roles import EncoderKind
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import Candidate
 from turnwise.service.pools.encoding import draw_contexts
 from turnwise.service.selection.pairwise import Pairwise
 
@@ -25,7 +26,7 @@ async def test_recall_is_measured_on_contexts_of_a_pool_s_own_texts(
     queue = EncoderQueue(model.encoder, metrics, limit=1000, batch_tokens=10_000)
     await queue.start()
     cached = CachedEncoder(queue, model.encoder, metrics, size=10)
-    texts = [f"Reply {number}." for number in range(20)]
-    found = await Pairwise(model, cached, timeout=PATIENCE).sample_queries(texts)
+    contexts = draw_contexts([Candidate.of(f"Reply {number}.") for number in range(20)])
+    found = await Pairwise(model, cached, timeout=PATIENCE).queries(contexts)
     await queue.drain(PATIENCE)
-    assert found == pytest.approx(model.encode_contexts(draw_contexts(texts)), abs=1e-5)
+    assert found == pytest.approx(model.encode_contexts(contexts), abs=1e-5)

@@ -34,8 +34,8 @@ Triple = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One person's answer to one tuple."""
+class Annotation:
+    """What one person chose as the best and the worst of a tuple."""
 
     items: Triple
     best: str
@@ -73,38 +73,38 @@ def make_tuples(items: Sequence[str], seed: int = 0) -> list[Triple]:
     return [(items[a], items[b], items[c]) for a, b, c in shuffled]
 
 
-def score_items(answers: Iterable[Answer]) -> dict[str, float]:
+def score_items(annotations: Iterable[Annotation]) -> dict[str, float]:
     """Return (1 + (best - worst) / appearances) / 2 of each item: 0 always worst, 1 always best.
 
     The range is fixed, so that an item's score does not depend on which others were scored.
     """
     balance: Counter[str] = Counter()
     appearances: Counter[str] = Counter()
-    for answer in answers:
-        appearances.update(answer.items)
-        balance[answer.best] += 1
-        balance[answer.worst] -= 1
+    for annotation in annotations:
+        appearances.update(annotation.items)
+        balance[annotation.best] += 1
+        balance[annotation.worst] -= 1
     return {item: (1 + balance[item] / count) / 2 for item, count in sorted(appearances.items())}
 
 
-def read_answers(path: str | Path) -> list[Answer]:
-    """Read the answers of a JSON Lines file.
+def read_annotations(path: str | Path) -> list[Annotation]:
+    """Read the annotations of a JSON Lines file.
 
     A line is `{"items": [three ids], "best", "worst", "annotator"}`.
 
     Raises:
-        DataError: The file cannot be read, does not hold such answers, holds none, or has two
-            answers of one annotator to one tuple.
+        DataError: The file cannot be read, does not hold such annotations, holds none, or has two
+            annotations of one annotator to one tuple.
     """
-    answers: dict[tuple[object, ...], Answer] = {}
+    annotations: dict[tuple[object, ...], Annotation] = {}
     for record in read_records(path):
-        answer = _read_answer(record)
-        if (answer.annotator, answer.key) in answers:
-            raise record.error("items", f"{answer.annotator} has already answered this tuple")
-        answers[answer.annotator, answer.key] = answer
-    if not answers:
-        raise DataError("no answer in it", str(path))
-    return list(answers.values())
+        annotation = _read_annotation(record)
+        if (annotation.annotator, annotation.key) in annotations:
+            raise record.error("items", f"{annotation.annotator} has already annotated this tuple")
+        annotations[annotation.annotator, annotation.key] = annotation
+    if not annotations:
+        raise DataError("no annotation in it", str(path))
+    return list(annotations.values())
 
 
 def read_items(path: str | Path) -> list[str]:
@@ -151,35 +151,37 @@ def krippendorff_alpha(ratings: Float64, level: Level) -> float | None:
     return float(1 - (totals.sum() - 1) * (coincidences * apart).sum() / expected)
 
 
-def ratings_of(answers: Sequence[Answer]) -> Float64:
-    """Return answers as ratings (annotators, units), 1, 0 or -1 for each item of each tuple."""
-    annotators = sorted({answer.annotator for answer in answers})
-    units = sorted({(answer.key, item) for answer in answers for item in answer.items})
+def ratings_of(annotations: Sequence[Annotation]) -> Float64:
+    """Return annotations as ratings (annotators, units), 1, 0 or -1 for each item of each tuple."""
+    annotators = sorted({annotation.annotator for annotation in annotations})
+    units = sorted(
+        {(annotation.key, item) for annotation in annotations for item in annotation.items}
+    )
     row = {annotator: number for number, annotator in enumerate(annotators)}
     column = {unit: number for number, unit in enumerate(units)}
     ratings = np.full((len(annotators), len(units)), np.nan)
-    for answer in answers:
-        for item in answer.items:
-            rating = (item == answer.best) - (item == answer.worst)
-            ratings[row[answer.annotator], column[answer.key, item]] = rating
+    for annotation in annotations:
+        for item in annotation.items:
+            rating = (item == annotation.best) - (item == annotation.worst)
+            ratings[row[annotation.annotator], column[annotation.key, item]] = rating
     return ratings
 
 
-def choices_of(answers: Sequence[Answer]) -> Float64:
-    """Return answers (annotators, questions) as the index, 0 to 2, of the item that was chosen.
+def choices_of(annotations: Sequence[Annotation]) -> Float64:
+    """Return annotations (annotators, questions) as the index, 0 to 2, of the item that was chosen.
 
     A tuple asks two questions, which item is best and which is worst. The index is that in the
     sorted tuple; NaN for a question that an annotator was not asked.
     """
-    annotators = sorted({answer.annotator for answer in answers})
-    tuples = sorted({answer.key for answer in answers})
+    annotators = sorted({annotation.annotator for annotation in annotations})
+    tuples = sorted({annotation.key for annotation in annotations})
     row = {annotator: number for number, annotator in enumerate(annotators)}
     column = {key: 2 * number for number, key in enumerate(tuples)}
     choices = np.full((len(annotators), 2 * len(tuples)), np.nan)
-    for answer in answers:
-        for question, item in enumerate((answer.best, answer.worst)):
-            chosen = answer.key.index(item)
-            choices[row[answer.annotator], column[answer.key] + question] = chosen
+    for annotation in annotations:
+        for question, item in enumerate((annotation.best, annotation.worst)):
+            chosen = annotation.key.index(item)
+            choices[row[annotation.annotator], column[annotation.key] + question] = chosen
     return choices
 
 
@@ -192,7 +194,7 @@ def strong_agreement(choices: Float64) -> float | None:
         choices: (annotators, questions), as `choices_of` returns them.
 
     Returns:
-        None if no question has two answers.
+        None if no question has two annotations.
     """
     counts = (choices[:, :, None] == np.arange(3)).sum(axis=0)
     counts = counts[counts.sum(axis=1) > 1]
@@ -201,19 +203,19 @@ def strong_agreement(choices: Float64) -> float | None:
     return float((counts.max(axis=1) >= STRONG * counts.sum(axis=1)).mean())
 
 
-def split_half_reliability(answers: Sequence[Answer], seed: int) -> float | None:
-    """Return Spearman's correlation of the items' scores from two halves of the answers.
+def split_half_reliability(annotations: Sequence[Annotation], seed: int) -> float | None:
+    """Return Spearman's correlation of the items' scores from two halves of the annotations.
 
-    Each split deals the answers to every tuple at random to the halves; the odd one of a tuple
+    Each split deals the annotations to every tuple at random to the halves; the odd one of a tuple
     goes to either. The result is the mean over the splits in which it is defined. It measures
-    scores from half the answers; `spearman_brown` estimates the reliability of all.
+    scores from half the annotations; `spearman_brown` estimates the reliability of all.
 
     Returns:
         None if it is not defined in any split.
     """
-    by_tuple: defaultdict[tuple[str, ...], list[Answer]] = defaultdict(list)
-    for answer in answers:
-        by_tuple[answer.key].append(answer)
+    by_tuple: defaultdict[tuple[str, ...], list[Annotation]] = defaultdict(list)
+    for annotation in annotations:
+        by_tuple[annotation.key].append(annotation)
     generator = np.random.default_rng(seed)
     correlations = [_correlate_halves(list(by_tuple.values()), generator) for _ in range(SPLITS)]
     defined = [correlation for correlation in correlations if correlation is not None]
@@ -221,7 +223,7 @@ def split_half_reliability(answers: Sequence[Answer], seed: int) -> float | None
 
 
 def spearman_brown(half: float) -> float | None:
-    """Return the reliability of all answers from the reliability r of half, 2r / (1 + r).
+    """Return the reliability of all annotations from the reliability r of half, 2r / (1 + r).
 
     Returns:
         None if the halves are each other's reverse, r = -1: then their sum does not vary.
@@ -229,7 +231,7 @@ def spearman_brown(half: float) -> float | None:
     return None if np.isclose(half, -1) else 2 * half / (1 + half)
 
 
-def _read_answer(record: Record) -> Answer:
+def _read_annotation(record: Record) -> Annotation:
     items = record.texts("items")
     if len(items) != 3 or len(set(items)) != 3:
         raise record.error("items", "expected three distinct ids")
@@ -242,7 +244,7 @@ def _read_answer(record: Record) -> Answer:
     if best == worst:
         raise record.error("worst", "the same as the best")
     first, second, third = items
-    return Answer((first, second, third), best, worst, record.text("annotator"))
+    return Annotation((first, second, third), best, worst, record.text("annotator"))
 
 
 def _squared_distances(totals: Float64, level: Level) -> Float64:
@@ -255,13 +257,13 @@ def _squared_distances(totals: Float64, level: Level) -> Float64:
 
 
 def _correlate_halves(
-    tuples: Sequence[Sequence[Answer]], generator: np.random.Generator
+    tuples: Sequence[Sequence[Annotation]], generator: np.random.Generator
 ) -> float | None:
-    halves: tuple[list[Answer], list[Answer]] = ([], [])
-    for answers in tuples:
+    halves: tuple[list[Annotation], list[Annotation]] = ([], [])
+    for annotations in tuples:
         offset = int(generator.integers(2))
-        for index, number in enumerate(generator.permutation(len(answers))):
-            halves[(index + offset) % 2].append(answers[number])
+        for index, number in enumerate(generator.permutation(len(annotations))):
+            halves[(index + offset) % 2].append(annotations[number])
     first, second = map(score_items, halves)
     both = sorted(first.keys() & second.keys())
     return spearman(

@@ -43,7 +43,7 @@ _BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answers:
+class FirstCandidates:
     """The first candidates that n searches found.
 
     Attributes:
@@ -64,7 +64,7 @@ class Answers:
         return type(self)(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
     @classmethod
-    def join(cls, parts: Sequence["Answers"]) -> "Answers":
+    def join(cls, parts: Sequence["FirstCandidates"]) -> "FirstCandidates":
         """Return the answers of all parts; different parts have different dialogues."""
         return cls(**concatenate_fields(parts))
 
@@ -141,7 +141,7 @@ class Searches:
     queries: Float32
     vectors: Float32
 
-    def run(self, sizes: Collection[int]) -> Answers:
+    def run(self, sizes: Collection[int]) -> FirstCandidates:
         """Search pools of these sizes for each context, once with its reply and once without it.
 
         Args:
@@ -155,7 +155,7 @@ class Searches:
         found = list(self.draw_pools(sizes))
         if not found:
             raise TurnwiseError("there are too few texts for a pool")
-        return Answers(
+        return FirstCandidates(
             features=np.stack([pool.features for pool in found]),
             right=np.array([pool.is_right for pool in found]),
             size=np.array([len(pool.scores) for pool in found]),
@@ -326,7 +326,7 @@ def require_calibration(model: UtteranceEncoder, label: str) -> Calibration:
     return model.calibration
 
 
-def confidence_metrics(calibration: Calibration, answers: Answers) -> Metrics:
+def confidence_metrics(calibration: Calibration, answers: FirstCandidates) -> Metrics:
     """Return the metrics that `evaluate_confidence` describes, of n ≥ 1 answers."""
     right = answers.right
     confidence = calibration.confidence(answers.features)
@@ -346,7 +346,7 @@ def confidence_metrics(calibration: Calibration, answers: Answers) -> Metrics:
     return metrics
 
 
-def _select_answers(answers: Answers) -> Iterator[tuple[str, Mask]]:
+def _select_answers(answers: FirstCandidates) -> Iterator[tuple[str, Mask]]:
     everything = np.ones_like(answers.right)
     kinds = {
         "": everything,

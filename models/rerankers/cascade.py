@@ -89,7 +89,7 @@ def read_cascade(folder: Path) -> Cascade:
         raise ModelError(f"'{folder / CONFIG}' describes no cascade: {error}") from error
 
 
-def standardised(scores: Float32 | Float64, spread: Spread) -> Float64:
+def standardise_scores(scores: Float32 | Float64, spread: Spread) -> Float64:
     """Return scores (n,) of the first stage in standard deviations from the mean of all."""
     deviation = max(spread.deviation, NARROWEST)
     return (np.asarray(scores, np.float64) - spread.mean) / deviation

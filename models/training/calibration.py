@@ -14,7 +14,7 @@ from turnwise.models.confidence import Calibration, held_out, regress
 from turnwise.models.data import Dialogue
 from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.evaluation.confidence import Answers, Bank, make_searches, texts_of
+from turnwise.models.evaluation.confidence import Bank, FirstCandidates, make_searches, texts_of
 from turnwise.models.evaluation.metrics import auroc, calibration_error
 from turnwise.models.training.config import Config, EncoderConfig
 from turnwise.models.training.corpora import Find, validation_dialogues
@@ -60,17 +60,17 @@ def calibrate(folder: Path, config: Config, find: Find) -> None:
 
 def search_answers(
     encoder: UtteranceEncoder, splits: Sequence[list[Dialogue]], bank: Bank, largest: int
-) -> Answers:
+) -> FirstCandidates:
     """Search pools of many sizes for the contexts of several splits."""
     sizes = [size for size in _SIZES if size < largest] + [largest]
     parts = []
     for dialogues in splits:
         searches = make_searches(encoder, dialogues, bank, contexts=CONTEXTS, largest=largest)
         parts.append(searches.run(sizes))
-    return Answers.join(parts)
+    return FirstCandidates.join(parts)
 
 
-def fit_calibration(answers: Answers) -> Calibration | None:
+def fit_calibration(answers: FirstCandidates) -> Calibration | None:
     """Return the calibration of answers, with its figures; None where none, or all, are right.
 
     The figures are cross-validated: the calibration of each confidence was fitted on other

@@ -34,7 +34,7 @@ from turnwise.models.rerankers.cascade import (
     RerankedCalibration,
     combine_scores,
     reranked_features,
-    standardised,
+    standardise_scores,
 )
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.pack import pack
@@ -172,7 +172,9 @@ def _read(
     logits = _read_hits(searches, pools, hits, reranker)
     true = np.array([split.true[pool.context] for pool in pools])
     found = np.stack(hits) == true[:, None]
-    z = [standardised(p.scores[best], p.spread) for p, best in zip(pools, ranked, strict=True)]
+    z = [
+        standardise_scores(p.scores[best], p.spread) for p, best in zip(pools, ranked, strict=True)
+    ]
     return ShortLists(
         z=np.stack(z),
         logits=logits,

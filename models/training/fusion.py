@@ -166,7 +166,7 @@ def fit_fusion(kinds: Sequence[Sequence[Sequence[Trial]]]) -> Fusion:
     for pools in kinds:
         for of_pool in pools:
             weight = 1 / (len(kinds) * len(pools) * len(of_pool))
-            trials += [(standardise(trial), weight) for trial in of_pool]
+            trials += [(standardise_trial(trial), weight) for trial in of_pool]
     start = DEFAULT_FUSION
     fitted = [
         (start.example, _NOT_NEGATIVE),
@@ -241,7 +241,7 @@ def negative_log_likelihood(w: Float64, trial: Standardised) -> tuple[float, Flo
     return float(-log_p[contexts, trial.right].mean()), gradient
 
 
-def standardise(trial: Trial) -> Standardised:
+def standardise_trial(trial: Trial) -> Standardised:
     """Return the contexts of a trial that have an answer, as the fit sees them."""
     inside = trial.right != OUTSIDE
     replies = _moments(trial.of_replies)[inside]

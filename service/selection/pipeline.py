@@ -19,7 +19,7 @@ import numpy as np
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.diversity import most_diverse
 from turnwise.models.fusion import Fusion
-from turnwise.models.rerankers.cascade import combine_scores, standardised
+from turnwise.models.rerankers.cascade import combine_scores, standardise_scores
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.logs import reads_learned
 from turnwise.service.observe.metrics import CascadeOutcome
@@ -212,7 +212,7 @@ class Pipeline:
         if logits is None:
             return found._replace(cascade="failed")
         scores = np.array([hit.score for hit in found.hits])
-        z = standardised(scores, estimate.spread)
+        z = standardise_scores(scores, estimate.spread)
         combined = combine_scores(logits, z, cascade.weight)
         confidence = self._confidence.estimate_reranked(
             estimate, cascade.confidence, found.hits, logits, combined

@@ -16,7 +16,7 @@ from turnwise.models.rerankers.cascade import (
     RerankedCalibration,
     combine_scores,
     reranked_features,
-    standardised,
+    standardise_scores,
 )
 from turnwise.models.rerankers.pairs import Pair, PairReranker, PairTokens
 from turnwise.models.scores import Aggregation
@@ -109,7 +109,7 @@ async def test_the_first_hits_are_ordered_by_logit_and_score_and_the_others_foll
     assert (before.cascade, after.cascade) == (None, "reranked")
     hits = await pool.search(CONTEXT.query(Aggregation("mean")), 6)
     spread = await pool.spread(CONTEXT.query(Aggregation("mean")))
-    z = standardised(np.array([hit.score for hit in hits]), spread)
+    z = standardise_scores(np.array([hit.score for hit in hits]), spread)
     logits = np.array([len(hit.candidate.text) / 10 for hit in hits[:4]])
     combined = combine_scores(logits, z, 0.5)
     order = np.argsort(-combined, kind="stable")

@@ -32,8 +32,8 @@ def tuples(
 
 @best_worst.command()
 def scores(
-    answers: Annotated[
-        Path, typer.Argument(help='Answers, {"items", "best", "worst", "annotator"} a line.')
+    annotations: Annotated[
+        Path, typer.Argument(help='Annotations, {"items", "best", "worst", "annotator"} a line.')
     ],
     *,
     out: Written,
@@ -42,7 +42,7 @@ def scores(
     """Write a score from 0 to 1 for each item, and print how far the annotators agree."""
     from turnwise.models.evaluation import best_worst as task
 
-    read = task.read_answers(answers)
+    read = task.read_annotations(annotations)
     scored = task.score_items(read)
     write_jsonl(out, ({"id": item, "score": score} for item, score in scored.items()))
     ratings = task.ratings_of(read)

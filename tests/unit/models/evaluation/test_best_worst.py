@@ -9,13 +9,13 @@ import pytest
 
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.best_worst import (
-    Answer,
+    Annotation,
     Level,
     choices_of,
     krippendorff_alpha,
     make_tuples,
     ratings_of,
-    read_answers,
+    read_annotations,
     read_items,
     score_items,
     spearman_brown,
@@ -59,9 +59,9 @@ def test_too_few_items_or_equal_ones_are_rejected(given: list[str]) -> None:
 
 def test_scores_count_best_and_worst() -> None:
     answers = [
-        Answer(("a", "b", "c"), "a", "c", "p"),
-        Answer(("a", "b", "c"), "a", "b", "q"),
-        Answer(("a", "b", "d"), "d", "a", "p"),
+        Annotation(("a", "b", "c"), "a", "c", "p"),
+        Annotation(("a", "b", "c"), "a", "b", "q"),
+        Annotation(("a", "b", "d"), "d", "a", "p"),
     ]
     expected = {"a": (1 + 1 / 3) / 2, "b": (1 - 1 / 3) / 2, "c": 1 / 4, "d": 1}
     assert score_items(answers) == pytest.approx(expected)
@@ -80,9 +80,9 @@ def test_scores_count_best_and_worst() -> None:
 )
 def test_a_bad_answer_is_named(tmp_path: Path, change: dict[str, object], field: str) -> None:
     path = tmp_path / "answers.jsonl"
-    assert read_answers(write(path, ANSWER)) == [Answer(("x", "y", "z"), "y", "z", "p")]
+    assert read_annotations(write(path, ANSWER)) == [Annotation(("x", "y", "z"), "y", "z", "p")]
     with pytest.raises(DataError) as caught:
-        read_answers(write(path, ANSWER, ANSWER | change))
+        read_annotations(write(path, ANSWER, ANSWER | change))
     assert (caught.value.line, caught.value.field) == (2, field)
 
 
@@ -94,7 +94,7 @@ def test_items_need_an_id_of_their_own(tmp_path: Path, line: object, what: str) 
         read_items(write(tmp_path / "items.jsonl", {"id": "one"}, line))
 
 
-def answered(noise: float, annotators: int = 4) -> list[Answer]:
+def answered(noise: float, annotators: int = 4) -> list[Annotation]:
     """Answers of people who see the items' true order through noise."""
     generator = np.random.default_rng(0)
     answers = []
@@ -103,7 +103,7 @@ def answered(noise: float, annotators: int = 4) -> list[Answer]:
             seen = [int(item.split()[1]) + noise * generator.normal() for item in three]
             best = three[int(np.argmax(seen))]
             worst = three[int(np.argmin(seen))]
-            answers.append(Answer(three, best, worst, str(annotator)))
+            answers.append(Annotation(three, best, worst, str(annotator)))
     return answers
 
 
@@ -124,7 +124,10 @@ def test_alpha_needs_units_with_two_ratings_and_two_values() -> None:
 
 
 def test_a_rating_is_one_item_of_a_tuple_however_that_was_ordered() -> None:
-    answers = [Answer(("b", "a", "c"), "a", "c", "q"), Answer(("a", "b", "c"), "b", "c", "p")]
+    answers = [
+        Annotation(("b", "a", "c"), "a", "c", "q"),
+        Annotation(("a", "b", "c"), "b", "c", "p"),
+    ]
     assert ratings_of(answers).tolist() == [[0, 1, -1], [1, 0, -1]]
 
 
@@ -141,11 +144,11 @@ def test_alpha_of_answers_is_that_of_an_independent_library() -> None:
 
 
 def test_agreement_is_strong_where_four_of_five_choose_one_item() -> None:
-    four = [Answer(("a", "b", "c"), "a", "c", name) for name in "pqrs"]
-    fifth = Answer(("c", "a", "b"), "a", "b", "t")
-    three = [Answer(("a", "b", "d"), "a", "d", name) for name in "pqr"]
-    two = [Answer(("a", "b", "d"), "a", "b", name) for name in "st"]
-    alone = Answer(("a", "b", "e"), "a", "e", "p")
+    four = [Annotation(("a", "b", "c"), "a", "c", name) for name in "pqrs"]
+    fifth = Annotation(("c", "a", "b"), "a", "b", "t")
+    three = [Annotation(("a", "b", "d"), "a", "d", name) for name in "pqr"]
+    two = [Annotation(("a", "b", "d"), "a", "b", name) for name in "st"]
+    alone = Annotation(("a", "b", "e"), "a", "e", "p")
     # Best: all five twice. Worst: four of five, and three of five.
     assert strong_agreement(choices_of([*four, fifth, *three, *two, alone])) == 3 / 4
     assert strong_agreement(choices_of([alone])) is None
@@ -159,8 +162,8 @@ def test_halves_agree_where_annotators_do() -> None:
 
 
 def test_halves_are_dealt_tuple_by_tuple() -> None:
-    answers = [Answer(("a", "b", "c"), "a", "c", name) for name in "pqrs"]
-    answers += [Answer(("a", "b", "d"), "d", "b", name) for name in "pqrs"]
+    answers = [Annotation(("a", "b", "c"), "a", "c", name) for name in "pqrs"]
+    answers += [Annotation(("a", "b", "d"), "d", "b", name) for name in "pqrs"]
     # Every half sees every tuple twice, so all halves score alike.
     assert split_half_reliability(answers, 0) == pytest.approx(1)
 
@@ -173,4 +176,4 @@ def test_the_whole_is_more_reliable_than_a_half(half: float, whole: float | None
 
 
 def test_halves_of_too_few_items_have_no_reliability() -> None:
-    assert split_half_reliability([Answer(("a", "b", "c"), "a", "c", "p")], 0) is None
+    assert split_half_reliability([Annotation(("a", "b", "c"), "a", "c", "p")], 0) is None

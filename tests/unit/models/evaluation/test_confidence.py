@@ -10,8 +10,8 @@ from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.confidence import (
-    Answers,
     Bank,
+    FirstCandidates,
     Searches,
     confidence_metrics,
     evaluate_confidence,
@@ -113,7 +113,7 @@ def test_queries_are_those_of_the_card(encoder: UtteranceEncoder, searches: Sear
 
 def test_joined_answers_keep_dialogues_apart(searches: Searches) -> None:
     one = searches.run([5])
-    both = Answers.join([one, one])
+    both = FirstCandidates.join([one, one])
     half = len(one.right)
     assert {*both.dialogue[:half]}.isdisjoint(both.dialogue[half:])
     assert both.features[half:] == pytest.approx(one.features)
@@ -121,7 +121,7 @@ def test_joined_answers_keep_dialogues_apart(searches: Searches) -> None:
 
 def test_metrics_of_an_oracle() -> None:
     right = np.array([True, False, True, False])
-    answers = Answers(
+    answers = FirstCandidates(
         np.where(right, 9.0, -9.0)[:, None] * [[1.0, 0, 0, 0, 0]],
         right,
         np.full(4, 5),

@@ -16,7 +16,7 @@ from turnwise.models.rerankers.cascade import (
     combine_scores,
     read_cascade,
     reranked_features,
-    standardised,
+    standardise_scores,
 )
 
 CALIBRATION = RerankedCalibration(before=0.5, logit=0.25, margin=0.125, stayed=1.0, offset=-2.0)
@@ -40,7 +40,7 @@ def test_a_hit_that_was_not_read_is_as_far_below_as_the_first_stage_has_it() -> 
 
 
 def test_scores_are_standardised_over_all_candidates() -> None:
-    assert standardised(np.array([3.0, 1.0]), Spread(1.0, 4.0, 10)).tolist() == [0.5, 0.0]
+    assert standardise_scores(np.array([3.0, 1.0]), Spread(1.0, 4.0, 10)).tolist() == [0.5, 0.0]
 
 
 def test_the_confidence_grows_with_all_features() -> None:

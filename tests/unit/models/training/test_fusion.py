@@ -24,7 +24,7 @@ from turnwise.models.training.fusion import (
     fit_examples,
     fit_fusion,
     negative_log_likelihood,
-    standardise,
+    standardise_trial,
 )
 
 CALIBRATION = Calibration(0.5, 0.8, 1.0, -0.2, 0.1, -2.0)
@@ -107,7 +107,7 @@ def test_a_larger_pool_has_more_candidates_and_the_same_right_ones() -> None:
 def test_the_gradient_is_that_of_finite_differences(
     pool: EncodedAnswers | EncodedDialogueAnswers,
 ) -> None:
-    trial = standardise(pool.draw_trial(2, 0.5, seed=1))
+    trial = standardise_trial(pool.draw_trial(2, 0.5, seed=1))
     _, gradient = negative_log_likelihood(W, trial)
     for index, step in enumerate(np.eye(7) * 1e-6):
         up, down = (negative_log_likelihood(W + sign * step, trial)[0] for sign in (1, -1))
@@ -117,7 +117,7 @@ def test_the_gradient_is_that_of_finite_differences(
 @pytest.mark.parametrize("pool", POOLS)
 def test_the_loss_is_that_of_fused_scores(pool: EncodedAnswers | EncodedDialogueAnswers) -> None:
     drawn = pool.draw_trial(2, 0.5, seed=1)
-    loss, _ = negative_log_likelihood(W, standardise(drawn))
+    loss, _ = negative_log_likelihood(W, standardise_trial(drawn))
     fused = drawn.scores(FUSION)
     deviations = np.array([spread.deviation for spread in drawn.of_replies])
     likelihood = np.exp(1.2 * fused / deviations[:, None])

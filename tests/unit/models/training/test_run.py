@@ -17,7 +17,7 @@ from tests.unit.models.training.conftest import write_dialogues
 from turnwise.models.card import reranker_kind
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, ModelError, TurnwiseError
-from turnwise.models.evaluation.confidence import Answers
+from turnwise.models.evaluation.confidence import FirstCandidates
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import calibration
 from turnwise.models.training.calibration import calibrate, search_answers
@@ -268,7 +268,7 @@ def test_a_recipe_can_do_without_a_calibration(
 def test_answers_that_are_all_right_or_all_wrong_say_nothing_about_a_confidence(
     finished: Finished, monkeypatch: pytest.MonkeyPatch, right: bool
 ) -> None:
-    def answered(*given: Any) -> Answers:
+    def answered(*given: Any) -> FirstCandidates:
         answers = search_answers(*given)
         assert answers.right.any()
         return replace(answers, right=np.full_like(answers.right, right))

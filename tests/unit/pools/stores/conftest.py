@@ -32,7 +32,7 @@ Left = Callable[[CandidateStore], Awaitable[set[str]]]
 
 @pytest.fixture
 def connected(
-    engine: StoreName, request: pytest.FixtureRequest
+    engine: StoreName, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], CandidateStore | None]:
     """Returns the store of a replica; those of Qdrant share the client, which holds the data."""
     if engine == "local":
@@ -40,6 +40,7 @@ def connected(
     if engine == "qdrant":
         client = qdrant.in_memory()
         return lambda: qdrant.make_store(client)
+    monkeypatch.setattr(remote, "LAG_SECONDS", 1.0)
     server: MilvusServer = request.getfixturevalue("milvus_server")
     return lambda: connect_store(server.url, Metrics())
 
@@ -91,8 +92,8 @@ async def start_with(
 
 @pytest.fixture(autouse=True)
 def times_of_engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a pool's former collection go soon, and let Milvus answer as late as it must."""
-    monkeypatch.setattr(remote, "LAG_SECONDS", 1.0)
+    """Let a pool's former collection go at once, and let Milvus answer as late as it must."""
+    monkeypatch.setattr(remote, "LAG_SECONDS", 0.0)
     monkeypatch.setattr(milvus, "SECONDS", PATIENCE)
 
 

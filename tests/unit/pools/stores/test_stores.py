@@ -151,8 +151,9 @@ async def test_a_text_that_the_pool_has_is_not_encoded_again(filled: Fill) -> No
 
 @any_store
 async def test_all_candidates_are_replaced_in_one_version_while_other_replicas_go_on(
-    filled: Fill, start_with: StartWith, tmp_path: Path
+    filled: Fill, start_with: StartWith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(remote, "LAG_SECONDS", 1.0)
     replica = await filled("One.", "Two.")
     other = await start_with()
     query = query_of(replica)

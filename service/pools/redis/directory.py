@@ -233,7 +233,8 @@ class Directory(Commands):
         Raises:
             PoolNotFound: There is no such alias.
         """
-        if not await self.run_script("pool_write", "unpoint", [_ALIASES, _MISSING], [str(alias)]):
+        keys = [_NAMES, _ALIASES, _MISSING]
+        if not await self.run_script("pool_write", "unpoint", keys, [str(alias)]):
             raise PoolNotFound(f"there is no alias {alias.describe()}")
 
     def _full(

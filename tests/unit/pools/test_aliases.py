@@ -119,26 +119,6 @@ async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(
     assert await served(two) == ["b"]
 
 
-async def test_a_deleted_alias_leaves_the_pool(start: StartReplica) -> None:
-    one = await start()
-    two = await start()
-    await one.fill("a", "a")
-    await one.pools.point("n", "shop", "a")
-    assert await served(two) == ["a"]
-    with pytest.raises(Conflict, match="alias of pool 'a'"):
-        await two.pools.drop("n", "shop")
-    with pytest.raises(Conflict, match="'shop' points at pool 'a'"):
-        await two.pools.drop("n", "a")
-    await one.pools.unpoint("n", "shop")
-    with pytest.raises(PoolNotFound, match="no alias 'shop'"):
-        await one.pools.unpoint("n", "shop")
-    await until(lambda: not target_of(two))
-    with pytest.raises(PoolNotFound):
-        await served(two)
-    assert await served(two, "a") == ["a"]
-    await two.pools.drop("n", "a")
-
-
 async def test_a_name_is_never_both_and_an_alias_never_points_at_an_alias(
     start: StartReplica, cluster_url: str
 ) -> None:

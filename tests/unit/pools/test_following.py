@@ -192,26 +192,6 @@ async def test_a_thread_counts_the_bytes_of_a_namespace(
     assert threads - {get_ident()} == threads != set()
 
 
-async def test_a_pool_is_edited_by_a_replica_that_has_not_heard_of_it(
-    start: StartReplica, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one = await start()
-    two = await start()
-    three = await start()
-    await one.create("replies")
-    await two.upsert("One.")
-    await three.remove("One.")
-    assert three.version() == 2
-    four = await start()
-    await one.pools.create("n", "q", PoolRequest())
-    await four.pools.drop("n", "q")
-    with pytest.raises(PoolNotFound):
-        await one.pools.drop("n", "q")
-    with pytest.raises(PoolNotFound):
-        await one.pools.upsert("n", "q", some("One."))
-
-
 async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica) -> None:
     one = await with_pool(start, "One.", "Two.")
     await one.upsert(Candidate.of("Three.", "m", {"a": [1, {"b": None}]}))
@@ -221,21 +201,6 @@ async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica
     view = two.view()
     assert (two.contents(), view.version, (await view.vectors(["m"])).tobytes()) == before
     assert two.encoder.candidates == []
-
-
-async def test_edits_of_two_replicas_at_once_all_land(start: StartReplica) -> None:
-    one = await with_pool(start)
-    two = await start(ready=True)
-    await asyncio.gather(
-        *(
-            replica.upsert(Candidate(f"{place}{n}", f"{place} {n}"))
-            for place, replica in enumerate((one, two))
-            for n in range(8)
-        )
-    )
-    await until(lambda: one.version() == two.version() == 16)
-    assert one.contents() == two.contents()
-    assert len(one.contents()) == 16
 
 
 async def test_what_another_replica_changed_meanwhile_is_planned_again(
@@ -276,20 +241,6 @@ async def test_an_edit_that_is_cancelled_after_its_commit_reaches_every_replica(
     with pytest.raises(asyncio.CancelledError):
         await edit
     await until(lambda: one.version() == two.version() == 2)
-
-
-async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Redis) -> None:
-    one = await with_pool(start, "One.", "Two.")
-    two = await start(ready=True)
-    assert one.gauges() == two.gauges() == [2, 1]
-    await one.pools.drop("n", "p")
-    assert await one.names() == []
-    await until(lambda: not two.knows())
-    assert await two.names() == []
-    with pytest.raises(PoolNotFound):
-        await one.upsert("Two.")
-    assert set(await redis.keys()) == {b"tw:born", b"tw:changes:{tw:born}"}
-    assert one.gauges() == two.gauges() == [None, None]
 
 
 async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
@@ -341,23 +292,6 @@ async def test_a_pool_that_is_created_anew_during_a_poll_stays(
     patch_records(monkeypatch, "revisions", between)
     await replica.follower.poll()
     assert replica.info().description == "new"
-
-
-async def test_a_dropped_pool_and_a_new_one_of_its_name_are_different(start: StartReplica) -> None:
-    one = await with_pool(start, "One.")
-    two = await start(ready=True)
-    held = two.view()
-    await one.pools.drop("n", "p")
-    await one.create("new")
-    await one.upsert("Two.")
-
-    async def follows() -> bool:
-        await two.find()  # it has dropped the pool if it polled before the new one was there
-        return two.follows(one)
-
-    await until(follows)
-    assert two.info().description == "new"
-    assert [*held.contents.candidates()] == some("One.")
 
 
 async def test_search_goes_on_without_redis_and_edits_come_back_with_it(

@@ -176,21 +176,6 @@ async def test_all_candidates_are_replaced_in_one_version_while_other_replicas_g
     assert {*await searched(other, query, 3)} == before.keys()
 
 
-@any_engine
-async def test_a_dropped_pool_is_gone_everywhere(
-    filled: Fill, start_with: StartWith, engine: StoreName
-) -> None:
-    replica = await filled("One.")
-    other = await start_with()
-    assert (await other.find()).size == 1
-    await replica.pools.drop("n", "p")
-    await until(lambda: not other.knows())
-    with pytest.raises(PoolNotFound):
-        await replica.pools.view("n", "p")
-    await replica.pools.create("n", "p", PoolRequest(store=engine))
-    assert (await replica.find()).size == 0
-
-
 @any_store
 async def test_a_deletion_whose_answer_is_lost_is_finished_by_the_next(
     filled: Fill, redis: Redis, monkeypatch: pytest.MonkeyPatch

@@ -243,6 +243,20 @@ async def test_an_edit_that_is_cancelled_after_its_commit_reaches_every_replica(
     await until(lambda: one.version() == two.version() == 2)
 
 
+async def test_a_dropped_pool_vanishes_everywhere(start: StartReplica, redis: Redis) -> None:
+    one = await with_pool(start, "One.", "Two.")
+    two = await start(ready=True)
+    assert one.gauges() == two.gauges() == [2, 1]
+    await one.pools.drop("n", "p")
+    assert await one.names() == []
+    await until(lambda: not two.knows())
+    assert await two.names() == []
+    with pytest.raises(PoolNotFound):
+        await one.upsert("Two.")
+    assert set(await redis.keys()) == {b"tw:born", b"tw:changes:{tw:born}"}
+    assert one.gauges() == two.gauges() == [None, None]
+
+
 async def test_a_pool_that_is_dropped_while_an_edit_lands_leaves_no_series(
     start: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +306,23 @@ async def test_a_pool_that_is_created_anew_during_a_poll_stays(
     patch_records(monkeypatch, "revisions", between)
     await replica.follower.poll()
     assert replica.info().description == "new"
+
+
+async def test_a_dropped_pool_and_a_new_one_of_its_name_are_different(start: StartReplica) -> None:
+    one = await with_pool(start, "One.")
+    two = await start(ready=True)
+    held = two.view()
+    await one.pools.drop("n", "p")
+    await one.create("new")
+    await one.upsert("Two.")
+
+    async def follows() -> bool:
+        await two.find()  # it has dropped the pool if it polled before the new one was there
+        return two.follows(one)
+
+    await until(follows)
+    assert two.info().description == "new"
+    assert [*held.contents.candidates()] == some("One.")
 
 
 async def test_search_goes_on_without_redis_and_edits_come_back_with_it(

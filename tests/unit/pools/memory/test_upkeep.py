@@ -158,6 +158,30 @@ async def test_staged_chunks_that_expired_are_staged_again(
     assert two.contents() == one.contents()
 
 
+async def test_a_fold_shortens_the_log_and_changes_nothing(
+    start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start()
+    two = await start()
+    await edited(one, 13)
+    await two.find()
+    await until(lambda: two.follows(one))
+    before = one.contents()
+    version = one.version()
+    monkeypatch.setattr(upkeep, "MIN_ENTRIES", 5)  # not before: a fold would leave the later edits
+    await log_has(redis, 1)
+    assert one.version() == version
+    stored = await redis.hmget(META, "version", "stored")
+    assert stored == [str(number).encode() for number in (version, len(before))]
+    late = await start()
+    await until(lambda: late.follower.ready and two.follows(one))
+    assert one.contents() == two.contents() == late.contents() == before
+    await two.upsert("After the fold.")
+    await until(lambda: one.version() == late.version() == version + 1)
+    assert one.contents() == late.contents() == two.contents()
+    assert len(await chunks_of(redis)) - await expiring(redis) == 2
+
+
 @pytest.mark.usefixtures("early_folds")
 async def test_a_history_of_additions_is_folded(start: StartReplica, redis: Redis) -> None:
     one = await with_pool(start)

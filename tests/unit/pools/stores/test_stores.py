@@ -476,8 +476,8 @@ async def test_a_pool_that_is_moved_while_its_settings_change_gets_them(
     one, two = await start_two(start_with)
     add = Directory.add
 
-    async def move_meanwhile(*given: Any) -> None:
-        await add(*given)
+    async def move_meanwhile(*args: Any, **named: Any) -> None:
+        await add(*args, **named)
         await two.pools.move("n", "p", engine)
 
     patch_records(monkeypatch, "add", move_meanwhile, Directory)

@@ -246,7 +246,7 @@ class EncoderUnavailable(Unavailable):
 
 class StateUnavailable(Unavailable):
     slug = "state-unavailable"
-    title = "Redis cannot be reached"
+    title = "Sessions and pools not available"
 
 
 class StoreUnavailable(Unavailable):

@@ -16,6 +16,7 @@ from turnwise.service.candidate_files.reader import (
     CandidateFile,
     CandidateReader,
     Row,
+    note_unknown_replies,
     parse_candidate,
     read_ids,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "CandidateReader",
     "Columns",
     "Row",
+    "note_unknown_replies",
     "parse_candidate",
     "read_ids",
     "read_records",

@@ -1,7 +1,7 @@
 """The candidates of a file; the records of one answer become one candidate."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
@@ -13,13 +13,21 @@ from turnwise.models.text_files import open_binary
 from turnwise.models.texts import shorten, write_count
 from turnwise.service.candidate_files.columns import Columns, EmptyTextError, FieldReader, as_name
 from turnwise.service.candidate_files.formats import read_records
-from turnwise.service.wire.pools import MOST_EXAMPLES, UploadedCandidate, derive_id
+from turnwise.service.wire.pools import (
+    AFTER,
+    MOST_EXAMPLES,
+    UploadedCandidate,
+    derive_id,
+    list_after,
+)
 from turnwise.service.wire.problems import explain_error
 
 _SHOWN = 60
 """Characters of a value in an error."""
 _SHOWN_LINES = 20
 """Lines in an error about empty texts."""
+_SHOWN_NAMES = 10
+"""Names in a note about replies that a file lacks."""
 _BULLETS = ("- ", "* ", "• ")
 """Beginnings of texts that were copied from a list."""
 
@@ -62,6 +70,8 @@ class CandidateReader:
         self._bullets = 0
         self._numbers: list[Row] = []
         """Candidates whose text is a number, such as that of a row of totals."""
+        self._lists: list[tuple[Row, str]] = []
+        """Examples that look like several, and their rows."""
 
     def read(self, file: BinaryIO, name: str) -> Iterator[Row]:
         """Yield the candidates of an open file, which can seek, one for each of its records.
@@ -107,6 +117,7 @@ class CandidateReader:
         row = Row(candidate, file, line, left_out)
         if _is_number(candidate.text):
             self._numbers.append(row)
+        self._lists += [(row, each) for each in candidate.examples if _is_like_list(each)]
         return row
 
     def merge(self, rows: Iterable[Row]) -> list[Row]:
@@ -136,6 +147,13 @@ class CandidateReader:
             first = self._numbers[0]
             shown = f"{_show(first.candidate.text)} in {first.where}"
             notes.append(f"{count} without words, first {shown}: remove rows of totals")
+        if self._lists:
+            count = write_count(len(self._lists), "example")
+            row, example = self._lists[0]
+            notes.append(
+                f"{count} that may be several, first {_show(example)} in {row.where}: write one a "
+                'row, or a JSON list such as ["Hi", "Hello"]'
+            )
         if left_out:
             notes.append(
                 f"{write_count(left_out, 'example')} left out: a candidate has at most "
@@ -176,7 +194,30 @@ class CandidateFile:
         rows = reader.read_files([path])
         if not rows:
             raise DataError("there are no candidates", str(path))
-        return cls(path, rows, reader.notes(sum(row.left_out for row in rows)))
+        notes = reader.notes(sum(row.left_out for row in rows))
+        return cls(path, rows, [*notes, *note_unknown_replies(rows)])
+
+
+def note_unknown_replies(rows: Sequence[Row]) -> list[str]:
+    """Return a note on the replies that candidates follow and that are not in their file, if any.
+
+    Args:
+        rows: All candidates of the file.
+    """
+    known = {row.id for row in rows} | {row.candidate.group for row in rows}
+    unknown: dict[str, Row] = {}
+    for row in rows:
+        for name in list_after(row.candidate.metadata):
+            if isinstance(name, str) and name not in known:
+                unknown.setdefault(name, row)
+    if not unknown:
+        return []
+    named = [f"{_show(name)} in {row.where}" for name, row in unknown.items()]
+    more = f" and {len(named) - _SHOWN_NAMES} more" if len(named) > _SHOWN_NAMES else ""
+    return [
+        f'"{AFTER}" names replies that the file lacks: {", ".join(named[:_SHOWN_NAMES])}{more}. '
+        'Several names are a JSON list, such as ["a", "b"]'
+    ]
 
 
 def read_ids(path: Path) -> list[str]:
@@ -212,6 +253,11 @@ def _join_empty(errors: list[EmptyTextError]) -> DataError:
 
 def _is_number(text: str) -> bool:
     return any(map(str.isdigit, text)) and not any(map(str.isalpha, text))
+
+
+def _is_like_list(example: str) -> bool:
+    """Return whether an example was probably meant to be several: lines, or a list in JSON."""
+    return "\n" in example or (example.startswith("[") and example.endswith("]"))
 
 
 def _merge_two(first: Row, second: Row) -> Row:

@@ -9,7 +9,13 @@ from typing import Any, NamedTuple, Self
 from turnwise.models.texts import fold_text
 from turnwise.service.errors import InvalidRequest
 from turnwise.service.settings import Limits, describe_excess
-from turnwise.service.wire.pools import AFTER, MOST_EXAMPLES, UploadedCandidate, derive_id
+from turnwise.service.wire.pools import (
+    AFTER,
+    MOST_EXAMPLES,
+    UploadedCandidate,
+    derive_id,
+    list_after,
+)
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _HAS_AFTER = f'"{AFTER}":'.encode()
@@ -169,10 +175,7 @@ class Candidate:
     def _list_after(self) -> list[Any]:
         if _HAS_AFTER not in self.metadata_json:  # most candidates: their JSON is not parsed
             return []
-        named = self.metadata.get(AFTER)
-        if named is None:
-            return []
-        return named if isinstance(named, list) else [named]
+        return list_after(self.metadata)
 
     @property
     def bytes(self) -> int:

@@ -1,7 +1,7 @@
 """Pools: uploads, edits and searches of candidates, and the state of a pool."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -63,6 +63,14 @@ def _list_values(value: object) -> Iterable[object]:
 AFTER = "after"
 """The field of the metadata that names the replies that a candidate follows."""
 Metadata = Annotated[dict[str, Any], AfterValidator(_check_depth)]
+
+
+def list_after(metadata: Mapping[str, Any]) -> list[Any]:
+    """Return what `after` of the metadata holds; only the texts among it can name replies."""
+    named = metadata.get(AFTER)
+    if named is None:
+        return []
+    return named if isinstance(named, list) else [named]
 
 
 class UploadedCandidate(Value):

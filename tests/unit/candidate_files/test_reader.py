@@ -265,3 +265,29 @@ def test_every_line_without_a_text_is_named(tmp_path: Path) -> None:
     path.write_text("topic,answer\na,\nb,We open at nine.\nc,\nd,\n")
     with pytest.raises(DataError, match=r'line 2, field "answer": empty.* line 4, line 5$'):
         CandidateFile.read(path)
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [('"hi\nhey"', r'"hi\nhey"'), ('"[hi, hey]"', '"[hi, hey]"')],
+)
+def test_an_example_that_looks_like_several_is_told(tmp_path: Path, cell: str, shown: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"text,examples\nHello.,[shrugs] hi\nHello.,{cell}\n")
+    (note,) = CandidateFile.read(path).notes
+    assert note.startswith(f"1 example that may be several, first {shown} in line 3")
+
+
+def test_replies_that_a_file_names_but_lacks_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [
+        {"id": "day", "text": "Which day?", "group": "ask"},
+        {"id": "full", "text": "It is full.", "after": ["day", "ask", "dya", 5]},
+        {"id": "time", "text": "At ten?", "metadata": {"after": "day, full"}},
+        {"id": "name", "text": "Your name?", "after": "dya"},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert CandidateFile.read(path).notes[1:] == [
+        '"after" names replies that the file lacks: "dya" in line 2, "day, full" in line 3. '
+        'Several names are a JSON list, such as ["a", "b"]'
+    ]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 from turnwise.models.texts import write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
 from turnwise.service.wire import DEFAULT_NAMESPACE
+from turnwise.service.wire.pools import PoolInfo, PoolSettings
 
 if TYPE_CHECKING:
     from turnwise.service.client import Client, Pool, Removed
@@ -86,9 +88,27 @@ def alias(
     key: Key = None,
 ) -> None:
     """Create an alias of a pool on a running service, or move it to another pool."""
+    from turnwise.service.client import NotFoundError
+
     with connected(url, key) as client:
+        before = None
+        with suppress(NotFoundError):
+            before = client.pool(name).info()
         pool = client.pool(name).point_to(to)
+    if before is not None and (lacking := _find_lacking_settings(before, pool)):
+        typer.echo(
+            f"warning: pool {pool.name} lacks settings of pool {before.name}: {', '.join(lacking)}",
+            err=True,
+        )
     typer.echo(
         f"alias {name}: pool {pool.name}, version {pool.version}, "
         f"{write_count(pool.size, 'candidate')}"
     )
+
+
+def _find_lacking_settings(before: PoolInfo, pool: PoolInfo) -> list[str]:
+    """Return the settings that change answers and that only the pool before has."""
+    names = (name for name in PoolSettings._fields if name != "description")
+    return [
+        name for name in names if getattr(before, name) is not None and getattr(pool, name) is None
+    ]

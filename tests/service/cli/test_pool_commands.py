@@ -7,7 +7,7 @@ import pytest
 from tests.service.conftest import Command
 from tests.support import qdrant
 from tests.support.messages import REPLIES, write_lines
-from tests.support.service import Live
+from tests.support.service import Live, Turnwise
 from tests.support.waiting import eventually
 from turnwise.service.app import components
 from turnwise.service.client import uploads
@@ -52,6 +52,21 @@ def test_load_replaces_a_pool_and_shows_first_what_would_change(
     said = command(*load, "--replace")
     assert "3 candidates (0 new or changed, 3 as before), 1 example in the file" in said
     assert "--add-examples" in refused(*load, "--replace", "--add-examples")
+
+
+def test_moving_an_alias_warns_of_settings_that_the_new_pool_lacks(
+    live: Live, pool_command: Turnwise
+) -> None:
+    live.put("/pools/old", {"min_confidence": 0.5, "fallback": "One moment.", "learn": "chosen"})
+    live.put("/pools/new", {"description": "of May", "learn": "chosen"})
+    said = [
+        pool_command("alias", "shop", pool, "--url", live.url).err for pool in ("old", "new", "old")
+    ]
+    assert said == [
+        "",
+        "warning: pool new lacks settings of pool old: min_confidence, fallback\n",
+        "",
+    ]
 
 
 def test_candidates_are_removed_and_a_name_is_moved_to_another_pool(

@@ -51,6 +51,11 @@ class _Fit(NamedTuple):
     before: float
     after: float
 
+    @property
+    def helps(self) -> bool:
+        """Whether the fit lowers the calibration error."""
+        return self.after < self.before
+
 
 @with_options(form=read_format)
 def calibrate(
@@ -76,7 +81,8 @@ def calibrate(
 
     A first candidate is right if it is the true reply or another wording of its group. Case, white
     space and final marks do not count. The pool keeps a slope and an offset, which correct the
-    logit of each confidence. With few answers they stay near the calibration of the model.
+    logit of each confidence, unless those that it has are as good. With few answers they stay near
+    the calibration of the model.
     """
     from turnwise.service.client import PoolCalibration
 
@@ -90,8 +96,9 @@ def calibrate(
         asked = track(replies, "asking", transient=True)
         answers = [_ask(client, pool, reply, same) for reply in asked]
         fit = _fit(pool, answers, current)
-        made = PoolCalibration(slope=fit.slope, offset=fit.offset)
-        client.pool(pool).create(calibration=made)
+        if fit.helps:
+            made = PoolCalibration(slope=fit.slope, offset=fit.offset)
+            client.pool(pool).create(calibration=made)
     _report(pool, answers, fit)
 
 
@@ -114,18 +121,22 @@ def _read_calibration(client: "Client", pool: str) -> "PoolCalibration":
 
 def _report(pool: str, answers: Sequence[_Answer], fit: _Fit) -> None:
     right = sum(answer.is_right for answer in answers)
-    typer.echo(
-        f"pool {pool}: {write_count(len(answers), 'answer')}, {right} of them right\n"
-        f"calibration error {fit.before:.3f} before, {fit.after:.3f} now\n"
-        f"slope {fit.slope:.3f}, offset {fit.offset:.3f}"
-    )
+    typer.echo(f"pool {pool}: {write_count(len(answers), 'answer')}, {right} of them right")
+    if fit.helps:
+        typer.echo(f"calibration error {fit.before:.3f} before, {fit.after:.3f} now")
+        typer.echo(f"slope {fit.slope:.3f}, offset {fit.offset:.3f}")
+    else:
+        typer.echo(
+            f"nothing was changed: on these answers the calibration error is {fit.before:.3f}, and "
+            f"a new fit would have {fit.after:.3f}"
+        )
     if len(answers) < FEW:
         share = right / len(answers)
         error = (share * (1 - share) / len(answers)) ** 0.5
         typer.echo(
             f"{len(answers)} answers are few: they tell the share of right ones to within "
-            f"{2 * error:.2f}. So the confidences stay near those of the model's own calibration; "
-            "more answers move them further."
+            f"{2 * error:.2f}. So a fit stays near the model's own calibration; more answers move "
+            "it further."
         )
 
 

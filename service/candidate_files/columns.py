@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from turnwise.models.errors import DataError
@@ -21,6 +22,9 @@ _NAMES = {
 _ADVICE = "call one text, answer, response, reply or content"
 _INTENT = "intent"
 """A group that stays among the metadata, so that filters find it."""
+_NEAR = 0.8
+"""Similarity from which a column's name is probably a usual name, misspelt: not `date` for `after`,
+and not `context` for `text`."""
 _LEARNED = "learned"
 """The examples that feedback added, in a file of a snapshot: only a restored snapshot has them."""
 
@@ -93,7 +97,7 @@ class FieldReader:
     _sources: dict[str, dict[str, None]] = field(
         default_factory=lambda: {part: {} for part in (*_NAMES, "metadata")}
     )
-    """The columns that became each part of candidates, if their names do not say so."""
+    """The columns that became each part of candidates."""
 
     def read(self, record: Mapping[str, Any], file: str, line: int | None) -> dict[str, Any]:
         """Return the fields of a candidate; fields that are null or empty are left out.
@@ -125,14 +129,31 @@ class FieldReader:
             "metadata": self._collect_metadata(given, used, file, line),
         }
         for part, names in used.items():
-            self._remember(part, (name for name in names if _fold(name) != part))
+            self._remember(part, names)
         return {part: value for part, value in fields.items() if value is not None}
 
     def describe(self) -> str:
         """Return where the parts of candidates were; empty if the names of all columns say it."""
-        sources = self._sources.items()
-        named = [f"{part} from {_quote(names)}" for part, names in sources if names]
+        named = []
+        for part, sources in self._sources.items():
+            if names := [name for name in sources if _fold(name) != part]:
+                named.append(f"{part} from {_quote(names)}")
+        if AFTER in self._sources["metadata"]:
+            named[-1] += f'; "{AFTER}" names the replies that a candidate follows'
+        if meant := self._find_misspelt():
+            named[-1] += f"; did you mean {_quote(meant)}?"
         return ", ".join(named)
+
+    def _find_misspelt(self) -> list[str]:
+        """Return the usual names that the file lacks and that names of metadata are near to."""
+        if self.columns.metadata is not None:
+            return []
+        parts = [part for part in _NAMES if getattr(self.columns, part) is None]
+        metadata = self._sources["metadata"]
+        there = {_fold(name) for part in parts for name in self._sources[part]} | {*metadata}
+        usual = [name for name in (*parts, AFTER) if name not in there]
+        near = (get_close_matches(_fold(name), usual, 1, _NEAR) for name in metadata)
+        return list(dict.fromkeys(name for names in near for name in names))
 
     def _collect_metadata(
         self, given: Mapping[str, Any], used: Mapping[str, list[str]], file: str, line: int | None

@@ -103,6 +103,38 @@ def test_rows_of_an_answer_are_one_candidate_with_all_their_questions(tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("header", "meant"),
+    [
+        ("text,topic,exampels", ["examples"]),
+        ("Answer,Example 1,grop", ["examples", "group"]),
+        ("text,After", ["after"]),
+        ("answer,txt,_id", ["text", "id"]),
+        ("text,id,uid,texts", []),
+        ("text,examples,group,after,id,body", []),
+        ("text,topic,date,context,source,title,language,kind,sample", []),
+    ],
+)
+def test_a_note_asks_whether_a_column_is_misspelt(
+    tmp_path: Path, header: str, meant: list[str]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header}\n{header}\n")
+    note = CandidateFile.read(path).notes[0]
+    _, _, names = note.partition("; did you mean ")
+    assert names == (", ".join(f'"{name}"' for name in meant) + "?" if meant else "")
+    assert "did you mean" not in " ".join(CandidateFile.read(path, Columns(metadata=[])).notes)
+
+
+def test_a_note_says_what_after_means(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,topic,after\nMorning?,time,Morning?\n")
+    note = CandidateFile.read(path).notes[0]
+    assert note == (
+        'metadata from "topic", "after"; "after" names the replies that a candidate follows'
+    )
+
+
+@pytest.mark.parametrize(
     ("cell", "after"), [("day", ["day"]), ('"[""day"", ""full""]"', ["day", "full"])]
 )
 def test_a_cell_names_one_reply_that_comes_before_or_a_list(

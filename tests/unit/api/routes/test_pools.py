@@ -161,6 +161,15 @@ async def test_bad_candidate_is_named_by_its_place(
     assert "upsert" not in [call[0] for call in parts.calls]
 
 
+async def test_after_outside_of_the_metadata_is_told_where_it_belongs(
+    client: httpx.AsyncClient,
+) -> None:
+    response = await upload(client, lines_of({"text": "At nine.", "after": "day"}))
+    assert response.json()["detail"] == (
+        "body.0.after: there is no such field, but metadata.after is one; nothing was changed"
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "loc"),
     [

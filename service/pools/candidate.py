@@ -16,6 +16,7 @@ from turnwise.service.wire.pools import (
     derive_id,
     list_after,
 )
+from turnwise.service.wire.problems import FieldError
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _HAS_AFTER = f'"{AFTER}":'.encode()
@@ -239,7 +240,8 @@ def remove_duplicates(candidates: Sequence[Candidate]) -> list[Candidate]:
         first = indexes.setdefault(candidate.id, index)
         if first != index and candidates[first] != candidate:
             message = f"'{candidate.id}' is the id of candidates {first} and {index}, which differ"
-            raise InvalidRequest.field(message, index, "id")
+            error = FieldError((index, "id"), message)
+            raise InvalidRequest([error], "; nothing was changed")
     return [candidates[index] for index in indexes.values()]
 
 

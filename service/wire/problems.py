@@ -52,7 +52,7 @@ class Problem(Value):
     """Identifies the kind of problem. Programs should compare this, not the title."""
     title: str = Field(examples=["Invalid request"])
     status: int = Field(examples=[422])
-    detail: str = Field(examples=["body.text: Field required"])
+    detail: str = Field(examples=["body.text: is required"])
     """Explanation of this occurrence, for people."""
     errors: tuple[FieldError, ...] = ()
     """Each invalid field, by its path: `["body", "candidates", 3, "text"]`."""

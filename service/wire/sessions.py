@@ -82,7 +82,7 @@ class TurnRequest(Aggregated):
     @classmethod
     def _check_text_or_candidate(cls, text: str | None, info: ValidationInfo) -> str | None:
         if text is None and info.data.get("candidate", "") is None:
-            raise PydanticCustomError("missing", "Field required")
+            raise PydanticCustomError("missing", "is required")
         return text
 
 

@@ -976,7 +976,7 @@ export interface components {
             /**
              * Detail
              * @description Explanation of this occurrence, for people.
-             * @example body.text: Field required
+             * @example body.text: is required
              */
             detail: string;
             /**

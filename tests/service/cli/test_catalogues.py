@@ -142,5 +142,5 @@ def test_a_damaged_folder_is_rejected(
     refused("import", folder, "--pool", "fresh")
     assert live.http.get("/pools/fresh").status_code == 404
     (folder / "manifest.json").write_text('{"format": 1}')
-    assert "manifest.json: size: Field required" in refused(*load)
+    assert "manifest.json: size: is required" in refused(*load)
     assert live.get("/pools/bulk")["version"] == 1

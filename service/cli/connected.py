@@ -22,13 +22,13 @@ def connected(url: str, key: str | None, namespace: str | None = None) -> Iterat
     """Yield a client of a service that answers. Errors name the options that may help.
 
     Raises:
-        ClientError: The service cannot be reached, or it rejects the API key.
+        ClientError: The service cannot be reached, its URL has a path, or it rejects the API key.
     """
     from turnwise.service.client import AccessError, Client, UnreachableError
 
     try:
         with Client(url, key=key, deadline=FIRST_ANSWER) as client:
-            client.version()
+            _check_url(client)
         with Client(url, key=key, namespace=namespace) as client:
             yield client
     except UnreachableError as error:
@@ -36,4 +36,14 @@ def connected(url: str, key: str | None, namespace: str | None = None) -> Iterat
         raise
     except AccessError as error:
         error.add_note("set --key or TURNWISE_KEY")
+        raise
+
+
+def _check_url(client: "Client") -> None:
+    from turnwise.service.client import NotFoundError
+
+    try:
+        client.version()
+    except NotFoundError as error:
+        error.add_note("leave out the path of --url or TURNWISE_URL")
         raise

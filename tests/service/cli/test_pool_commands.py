@@ -54,6 +54,14 @@ def test_load_replaces_a_pool_and_shows_first_what_would_change(
     assert "--add-examples" in refused(*load, "--replace", "--add-examples")
 
 
+def test_a_url_with_a_path_is_told_to_leave_it_out(
+    live: Live, refused: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TURNWISE_URL", f"{live.url}/v1")
+    said = refused("list")
+    assert "there is nothing at /v1/version; leave out the path of --url or TURNWISE_URL" in said
+
+
 def test_moving_an_alias_warns_of_settings_that_the_new_pool_lacks(
     live: Live, pool_command: Turnwise
 ) -> None:

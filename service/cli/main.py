@@ -1,5 +1,6 @@
 """The command line; `turnwise --help` lists its commands."""
 
+import re
 import sys
 from typing import Annotated, NoReturn
 
@@ -40,6 +41,8 @@ _EXTRAS = {
     "mcp": "mcp",
 }
 """The extra that each command needs; the other commands need none."""
+_HTTP_ADVICE = re.compile(r"create it with PUT /pools/(\S+)$")
+_ADVICE = r"create it with `turnwise pool load FILE --pool \1`"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -94,6 +97,7 @@ def main() -> None:
         _report_missing_extra(error)
     except (TurnwiseError, OSError) as error:
         said = error.advise(f"--{error.option}") if isinstance(error, DataError) else str(error)
+        said = _HTTP_ADVICE.sub(_ADVICE, said)
         _fail("; ".join([said, *getattr(error, "__notes__", ())]))
 
 

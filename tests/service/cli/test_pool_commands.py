@@ -62,6 +62,20 @@ def test_a_url_with_a_path_is_told_to_leave_it_out(
     assert "there is nothing at /v1/version; leave out the path of --url or TURNWISE_URL" in said
 
 
+def test_a_missing_pool_is_created_by_a_command(
+    live: Live, tmp_path: Path, refused: Command
+) -> None:
+    url = ("--url", live.url)
+    for words in (
+        ("list", "nowhere", *url),
+        ("show", "nowhere", "pay", *url),
+        ("snapshot", "nowhere", tmp_path / "snapshot"),
+    ):
+        said = refused(*words)
+        assert "there is no pool 'nowhere'" in said
+        assert said.endswith("; create it with `turnwise pool load FILE --pool nowhere`")
+
+
 def test_moving_an_alias_warns_of_settings_that_the_new_pool_lacks(
     live: Live, pool_command: Turnwise
 ) -> None:

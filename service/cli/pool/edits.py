@@ -12,10 +12,9 @@ import typer
 from turnwise.models.texts import write_count
 from turnwise.service.cli.connected import LOCAL, Key, Url, connected
 from turnwise.service.wire import DEFAULT_NAMESPACE
-from turnwise.service.wire.pools import PoolInfo, PoolSettings
 
 if TYPE_CHECKING:
-    from turnwise.service.client import Client, Pool, Removed
+    from turnwise.service.client import Client, Pool, PoolInfo, Removed
 
 
 def learn(
@@ -106,8 +105,10 @@ def alias(
     )
 
 
-def _find_lacking_settings(before: PoolInfo, pool: PoolInfo) -> list[str]:
+def _find_lacking_settings(before: "PoolInfo", pool: "PoolInfo") -> list[str]:
     """Return the settings that change answers and that only the pool before has."""
+    from turnwise.service.wire.pools import PoolSettings
+
     names = (name for name in PoolSettings._fields if name != "description")
     return [
         name for name in names if getattr(before, name) is not None and getattr(pool, name) is None

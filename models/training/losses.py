@@ -39,7 +39,7 @@ A step by hand, with random vectors in place of an encoder's:
     tensor(True)
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -302,19 +302,26 @@ def reach_loss(vectors: Vectors, scale: Tensor, window: int) -> Tensor:
     total = logits.new_zeros(())
     weights = 0.0
     for i in range(1, window):
-        positive = same_window & (distance == i)
-        if not positive.any():
+        reached = same_window & (distance == i)  # at most one target of each utterance
+        if not reached.any():
             continue
+        text_reached = torch.where(reached.any(1), text[reached.int().argmax(1)], -1)
+        other_text = text_reached[:, None] != text[None, :]
         further = same_window & ((distance <= 0) | (distance > i))
-        reached = torch.where(positive.any(1), text[positive.int().argmax(1)], -1)
-        same_text = reached[:, None] == text[None, :]
+        weight = pair_score(i, window)
         for rivals in (other_dialogue, further):
-            rivalling = logits.masked_fill(~rivals | same_text, NO_RIVAL)
-            for dim in (0, 1):
-                surprise = functional.softplus(rivalling.logsumexp(dim, keepdim=True) - logits)
-                total = total + pair_score(i, window) * surprise[positive].mean()
-        weights += 4 * pair_score(i, window)
+            for surprise in _surprises(logits, reached, rivals & other_text):
+                total = total + weight * surprise
+        weights += 4 * weight
     return total / max(weights, 1.0)
+
+
+def _surprises(logits: Tensor, pairs: Tensor, rivals: Tensor) -> Iterator[Tensor]:
+    """Yield InfoNCE of pairs (S, K) against the rivals (S, K) in their columns, then their rows."""
+    of_rivals = logits.masked_fill(~rivals, NO_RIVAL)
+    for dim in (0, 1):
+        behind = of_rivals.logsumexp(dim, keepdim=True) - logits
+        yield functional.softplus(behind)[pairs].mean()
 
 
 def order_loss(vectors: Vectors, window: int) -> Tensor:

@@ -96,11 +96,15 @@ class EncoderLearner(nn.Module):
         self.config = config
         self.clip = config.optimiser.clip
         self._validate = encoder_validator(config, find, config.aggregation)
+        # The order from here on is part of a run. Loading a model and making new weights draw from
+        # torch's generator, and a resumed run must draw the same `_base`. A checkpoint has the
+        # moments of the parameters in the order in which they are set here.
         torch.manual_seed(config.seed)
         self.corpora, self._nli = read_data(config, find)
+        self.counts = [len(windows) for windows, _ in self.corpora] + [len(self._nli)]
         self._similar = read_similar(config, find)
         self._pairs = read_minimal_windows(config, find)
-        self.counts = [len(windows) for windows, _ in self.corpora] + [len(self._nli)]
+
         self.encoder = load_base(config)
         self.heads = make_heads(config, self.encoder)
         self._emoji = EmojiWords.of_model(config.base)
@@ -112,16 +116,18 @@ class EncoderLearner(nn.Module):
         if config.eight_bits:
             self._simulate_eight_bits(self.encoder)
         self._base = deepcopy(_parameters(self.encoder, self.heads)) if config.keep_base else []
-        self.query_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
-        self.reach_log_scale = nn.Parameter(torch.tensor(LOG_SCALE))
-        self.similarity_log_scale = (
-            nn.Parameter(torch.tensor(LOG_SCALE)) if config.objectives.similarity else None
-        )
+
+        self.query_log_scale = _make_log_scale()
+        self.reach_log_scale = _make_log_scale()
+        self.similarity_log_scale = _make_log_scale() if config.objectives.similarity else None
         self.nli_head = (
             losses.NliHead(dimension_of(self.encoder)) if config.objectives.nli else None
         )
         self.to(self.encoder.device)
-        for corpus, (windows, _) in zip(config.data, self.corpora, strict=True):
+        self._warn_of_cut_texts(find)
+
+    def _warn_of_cut_texts(self, find: Find) -> None:
+        for corpus, (windows, _) in zip(self.config.data, self.corpora, strict=True):
             dialogues = dict.fromkeys(window.dialogue for window in windows)
             warn_of_cut_texts(str(find(corpus.path)), dialogues, self.is_truncated)
 
@@ -404,6 +410,11 @@ class EncoderLearner(nn.Module):
 def said_by_other(text: str) -> RoleText:
     """Return an utterance as the running query reads the newest one."""
     return RoleText(text, Role.SECOND, Relation.OTHER)
+
+
+def _make_log_scale() -> nn.Parameter:
+    """Return the logarithm of an inverse temperature."""
+    return nn.Parameter(torch.tensor(LOG_SCALE))
 
 
 def _parameters(encoder: SentenceTransformer, heads: RoleHeads | None) -> list[nn.Parameter]:

@@ -7,7 +7,7 @@ revisions of their pools with those in Redis, and read what is new (`replay`).
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from time import monotonic
 
@@ -16,10 +16,9 @@ from turnwise.service.errors import NotEnoughMemory, StateUnavailable, Unavailab
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.followed import FollowedPools
 from turnwise.service.pools.memory.workers import Background, Work, log_errors
-from turnwise.service.pools.pool import Pool
 from turnwise.service.pools.readiness import RequiredPool
 from turnwise.service.pools.redis.directory import Changes
-from turnwise.service.pools.redis.values import PoolKey
+from turnwise.service.pools.redis.values import PoolKey, Revision
 
 POLL_SECONDS = 0.5
 FULL_POLL_SECONDS = 60.0
@@ -122,35 +121,47 @@ class PoolFollower:
         self._awaited.update(self._pools.in_memory)
 
     async def _compare(self, changes: Changes) -> None:
-        """Let the pools and names here be those in Redis."""
-        # Requests go on meanwhile. What they change here is newer than what Redis answers now.
+        """Let the pools and names here be those in Redis.
+
+        Requests go on during each await: they open and forget pools, and note aliases. What they
+        change is newer than the answers of Redis here, so it stays.
+        """
         known = dict(self._pools.in_memory)
         known_keys = known.keys() | self._names.obstacles.keys()
         known_aliases = self._names.aliases
         names = await self._directory.names()
         aliases = await self._directory.aliases()
-        self._names.update_aliases(aliases, known_aliases)
         asked = {*self._names.asked_aliases}
         if not self._awaited.are_known:
             asked |= {*self._first, *await self._directory.in_use()}
         successors = self._awaited.find_successors(known_aliases, aliases)
         wanted = known_keys | {aliases.get(name, name) for name in asked} | successors
-        keys = sorted(wanted & names.keys())
-        for key, revision in zip(keys, await self._pools.records.revisions(keys), strict=True):
-            if revision is None:
+        listed = sorted(wanted & names.keys())
+        revisions = dict(zip(listed, await self._pools.records.revisions(listed), strict=True))
+        for key in listed:
+            if revisions[key] is None:
                 await self._directory.remove(key, names[key])
-                self._forget_deleted(key, known)
-            elif self._pools.in_memory.get(key) is known.get(key):
-                self._pools.open(key, revision)
-        for key in known_keys - names.keys():
-            self._forget_deleted(key, known)
-        self._awaited.add(successors)
+        # No request changes anything from here to the next await.
         self._names.listed = names.keys()
+        self._names.update_aliases(aliases, known_aliases)
+        for key in sorted(known_keys.union(listed)):
+            if self._pools.in_memory.get(key) is known.get(key):
+                self._update_pool(key, revisions.get(key))
+        self._awaited.add(successors)
         with suppress(StateUnavailable):  # a Redis that is full still lets replicas follow it
             await self._pools.missing.update(changes, frozenset(names.keys() | aliases.keys()))
+        # Last, so that a request for a pool that Redis lost is not told that there is no such pool.
         if not self._awaited.are_known:
             self._awaited.begin(self._pools.in_memory)
             self._noted_at = monotonic()  # no request has named these pools here
+
+    def _update_pool(self, key: PoolKey, revision: Revision | None) -> None:
+        """Let a pool follow its revision in Redis; forget a pool that has none."""
+        if revision:
+            self._pools.open(key, revision)
+        else:
+            self._pools.resources.files.remove(key)
+            self._pools.forget(key)
 
     def _drop_idle(self) -> None:
         """Drop the pools from memory that no request has named for long."""
@@ -165,12 +176,6 @@ class PoolFollower:
         named = [key for key, pool in self._pools.in_memory.items() if pool.asked_at > since]
         if named:
             await self._directory.note_in_use(named, IDLE_SECONDS)
-
-    def _forget_deleted(self, key: PoolKey, known: Mapping[PoolKey, Pool]) -> None:
-        """Forget a pool that Redis does not list, unless it was created again meanwhile."""
-        if self._pools.in_memory.get(key) is known.get(key):
-            self._pools.resources.files.remove(key)
-            self._pools.forget(key)
 
     def _check_database(self, database_id: str) -> None:
         """Fill the required pool if it is due, as it is when Redis has lost its data."""

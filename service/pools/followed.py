@@ -200,27 +200,27 @@ class FollowedPools:
         known = self.in_memory.keys() | self.names.obstacles.keys()
         return [key for key in self.names.listed if key.namespace == namespace and key not in known]
 
-    def open(self, key: PoolKey, revision: Revision) -> Pool | None:
-        """Return a pool, which gets its newest revision; None if this replica cannot serve it."""
-        known = self.in_memory.get(key)
-        if known:
-            had = known.newest
-            if (had.encoder_name, had.store_name) == (revision.encoder_name, revision.store_name):
-                known.newest = revision
-                return known
+    def open(self, key: PoolKey, revision: Revision) -> None:
+        """Let a pool have its newest revision; note the obstacle if this replica cannot serve it.
+
+        A pool that has moved to another encoder or store is opened again there.
+        """
+        pool = self.in_memory.get(key)
+        if pool and pool.newest.place == revision.place:
+            pool.newest = revision
+            return
+        if pool:
+            self.forget(key)
         if revision.store_name != "local":
             self.resources.files.remove(key)  # of a pool that was moved
-        before = self.names.obstacles.get(key)
+        known_obstacle = self.names.obstacles.pop(key, None)
         obstacle = self.opener.find_obstacle(revision)
-        if known or (before and not obstacle):
-            self.forget(key)  # an earlier pool of this name
-        if obstacle:
-            if obstacle != before:
-                _log.warning("pool %s cannot be served: %s", key.name, obstacle)
-            self.names.obstacles[key] = obstacle
-            return None
-        self.in_memory[key] = self.opener.open(key, revision)
-        return self.in_memory[key]
+        if obstacle is None:
+            self.in_memory[key] = self.opener.open(key, revision)
+            return
+        self.names.obstacles[key] = obstacle
+        if obstacle != known_obstacle:
+            _log.warning("pool %s cannot be served: %s", key.name, obstacle)
 
     def begin_read(self, pool: Pool) -> None:
         """Begin to read what is new in a pool, unless that has begun."""

@@ -69,6 +69,11 @@ class Revision(NamedTuple):
     store_name: StoreName
     noted: str = ""
 
+    @property
+    def place(self) -> tuple[EncoderName, StoreName]:
+        """The encoder and the store: where they change, the pool is opened again."""
+        return self.encoder_name, self.store_name
+
 
 class Summary(NamedTuple):
     """What Redis knows of a pool without its log."""

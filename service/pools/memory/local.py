@@ -28,7 +28,15 @@ from turnwise.service.pools.memory.upkeep import build_index, fold, log_is_long,
 from turnwise.service.pools.memory.workers import Work
 from turnwise.service.pools.pool import Backend, MakeBatches, Pool, Revise
 from turnwise.service.pools.redis.replay import ChunkGone, Replay
-from turnwise.service.pools.redis.values import NOWHERE, Entry, Log, PoolKey, Position, Revision
+from turnwise.service.pools.redis.values import (
+    NOWHERE,
+    Entry,
+    Log,
+    Outcome,
+    PoolKey,
+    Position,
+    Revision,
+)
 from turnwise.service.pools.resources import PoolResources
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.new_collection import drop_unused, fill_collection
@@ -267,37 +275,42 @@ class LocalPool(Pool):
         """
         self._check_ready()  # an edit does not wait until the pool is read
         known = KnownVectors()
-        result = await self._commit_or_plan(make_plan)
-        while isinstance(result, Plan):
-            with self._admit_upload(result.candidates):
-                edit = await self._encode(result, known, progress)
+        while any(plan := await self._plan(make_plan)):
+            with self._admit_upload(plan.candidates):
+                edit = await self._encode(plan, known, progress)
                 staged = StagedEdit(edit, await self.records.stage(self.key, edit))
-                result = await self._commit_or_plan(make_plan, staged)
-                if isinstance(result, Plan):
-                    await self.records.discard(self.key, staged.entry.chunks)
-        return result
+                edited = await self._commit(staged, make_plan)
+                if edited:
+                    return edited
+                await self.records.discard(self.key, staged.entry.chunks)
+        return Edited(self.position.version, 0, 0, len(self.contents))
 
-    async def _commit_or_plan(
-        self, make_plan: MakePlan, staged: StagedEdit | None = None
-    ) -> Edited | Plan:
-        """Commit a staged edit that still follows the plan; otherwise return the plan to stage."""
+    async def _plan(self, make_plan: MakePlan) -> Plan:
+        """Return what an edit changes in the newest contents, if the limits admit it."""
         async with self._lock:
-            while True:
-                await self._catch_up()
-                plan = await self._workers.edit(partial(self._plan_within_limit, make_plan))
-                if not any(plan):
-                    return Edited(self.position.version, 0, 0, len(self.contents))
+            plan = await self._plan_newest(make_plan)
+            async with self._admit_growth(partial(self.contents.growth, *plan)):
+                return plan
+
+    async def _commit(self, staged: StagedEdit, make_plan: MakePlan) -> Edited | None:
+        """Commit a staged edit; return None if the plan is another one now, or time ran out."""
+        async with self._lock:
+            outcome: Outcome = "conflict"
+            while outcome == "conflict":  # another replica may have committed first
+                plan = await self._plan_newest(make_plan)
+                if not staged.follows(plan):
+                    return None
+                totals = await self._workers.edit(partial(self._count_totals, staged.edit))
                 async with self._admit_growth(partial(self.contents.growth, *plan)) as until:
-                    if staged is None or not staged.follows(plan):
-                        return plan
-                    totals = await self._workers.edit(partial(self._count_totals, staged.edit))
                     outcome = await self.records.commit(
                         self.key, self.position, staged.entry, totals, until
                     )
-                if outcome == "ok":
-                    return await self._take_over_commit(staged)
-                if outcome == "expired":
-                    return plan
+            return await self._take_over_commit(staged) if outcome == "ok" else None
+
+    async def _plan_newest(self, make_plan: MakePlan) -> Plan:
+        """Read what is new in Redis, and return what an edit changes; the caller has the lock."""
+        await self._catch_up()
+        return await self._workers.edit(partial(self._plan_within_limit, make_plan))
 
     async def move_to(self, engine: CandidateStore) -> None:
         """Copy the candidates into a candidate store, and point the pool at the copy.

@@ -203,8 +203,11 @@ async def test_pools_are_as_they_were_after_a_restart_of_all(start: StartReplica
     assert two.encoder.candidates == []
 
 
+@pytest.mark.parametrize(
+    ("text", "version", "after"), [("{} More.", 3, "Two. More."), ("Two.", 2, "Two.")]
+)
 async def test_what_another_replica_changed_meanwhile_is_planned_again(
-    start: StartReplica, redis: Redis
+    start: StartReplica, redis: Redis, text: str, version: int, after: str
 ) -> None:
     one = await with_pool(start, Candidate("a", "One."))
     two = await start(ready=True)
@@ -215,11 +218,11 @@ async def test_what_another_replica_changed_meanwhile_is_planned_again(
 
     opened = one.encoder.opened
     one.encoder.opened = change_meanwhile  # type: ignore[method-assign]
-    edited = await one.pools.revise("n", "p", lambda c: Candidate("a", f"{c.text} More."))
-    assert (edited.version, edited.upserted) == (3, 1)
-    assert one.contents() == {"a": ("Two. More.", {})}
+    edited = await one.pools.revise("n", "p", lambda c: Candidate("a", text.format(c.text)))
+    assert (edited.version, edited.upserted) == (version, version - 2)
+    assert one.contents() == {"a": (after, {})}
     chunks = [key async for key in redis.scan_iter(match="*:chunk:*")]
-    assert len(chunks) == 3  # none of the edit that was not committed
+    assert len(chunks) == version  # none of the edit that was not committed
 
 
 async def test_an_edit_that_is_cancelled_after_its_commit_reaches_every_replica(

@@ -112,6 +112,20 @@ class EncodedContext:
 class Contexts:
     """Reads contexts, and encodes the parts that have no vectors yet.
 
+    | method | encodes [B1] of | encodes [B2] of | relative to |
+    |---|---|---|---|
+    | `encode_pairs` | all utterances | all utterances | any speaker |
+    | `encode_context` | all utterances | all utterances | the responder |
+    | `encode_first` | all utterances | none | any speaker |
+    | `encode_second` | none | the last utterances | any speaker |
+    | `encode_for_heads` | none | all utterances; none without heads | another speaker |
+    | `encode_utterance` | none | a single utterance | another speaker |
+    | `encode_update` | all; the newest if it is cached | all utterances | the responder |
+
+    With heads all of them encode [B2] alone, relative to another speaker, and the heads compute the
+    rest. What a session keeps is not encoded again. `encode_texts` and `encode_candidates` encode
+    texts outside of the context.
+
     Vectors are rounded to float16, as Redis stores them, so that a session scores the same whether
     its vectors were kept or are computed again.
 
@@ -156,7 +170,7 @@ class Contexts:
             session.slots,
         )
 
-    async def encode(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
+    async def encode_pairs(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
         """Return [B1] and [B2], both (n, d), relative to the speaker of a target.
 
         An encoder without pairs has no [B1], so it is (0, d). A session keeps vectors relative to
@@ -164,17 +178,30 @@ class Contexts:
         other relations; a model with heads does not.
         """
         utterances = context.utterances
-        kept_first, kept = self._find_kept(context, target_speaker)
-        new_first, new = await self._encode(
-            utterances[len(kept_first) :], utterances[len(kept) :], target_speaker
-        )
-        first = np.concatenate([kept_first, new_first])
-        encoded = np.concatenate([kept, new])
+        first, encoded = await self._encode_missing(context, target_speaker)
         if self.has_heads and len(utterances) > HEADS_AT_ONCE:
             return await asyncio.to_thread(
                 self._compute_pairs, utterances, first, encoded, target_speaker
             )
         return self._compute_pairs(utterances, first, encoded, target_speaker)
+
+    async def encode_first(self, context: Context, target_speaker: str) -> Float32:
+        """Return [B1] (n, d) as `encode_pairs` does, without encoding [B2]."""
+        if not self._encoder.kind.encodes_first:
+            return (await self.encode_pairs(context, target_speaker))[0]
+        first, _ = await self._encode_missing(
+            context, target_speaker, skip_second=len(context.utterances)
+        )
+        return first
+
+    async def encode_second(self, context: Context, target_speaker: str, count: int) -> Float32:
+        """Return [B2] (count, d) of the last utterances as `encode_pairs` does, and no others."""
+        said = context.utterances
+        start = max(0, len(said) - count)
+        _, encoded = await self._encode_missing(
+            context, target_speaker, skip_first=len(said), skip_second=start
+        )
+        return self._compute_role(Role.SECOND, said[start:], encoded, target_speaker)
 
     async def encode_for_heads(self, context: Context) -> Context:
         """Return a context with all vectors that heads need; unchanged if the model has no heads.
@@ -183,17 +210,16 @@ class Contexts:
         """
         if not self.has_heads:
             return context
-        not_encoded = context.utterances[len(context.encoded) :]
-        _, new = await self._encode((), not_encoded, context.responder)
-        return replace(context, encoded=np.concatenate([context.encoded, new]))
+        _, encoded = await self._encode_missing(context, context.responder)
+        return replace(context, encoded=encoded)
 
-    async def encode_pairs(self, context: Context) -> EncodedContext:
+    async def encode_context(self, context: Context) -> EncodedContext:
         """Return a context with its pairs relative to its responder, without rows."""
-        first, second = await self.encode(context, context.responder)
+        first, second = await self.encode_pairs(context, context.responder)
         said = self._newest_said(context.utterances, context.responder, second)
         return EncodedContext(context.utterances, context.responder, None, first, second, said)
 
-    async def encode_one(self, text: str) -> EncodedContext:
+    async def encode_utterance(self, text: str) -> EncodedContext:
         """Return the context of one utterance by another speaker than the responder."""
         inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
         second = await self._encoder.encode(inputs, timeout=self._timeout)
@@ -224,24 +250,6 @@ class Contexts:
     ) -> EncodedContext:
         """Return a context of texts alone, which is all that a pairwise pool needs."""
         return EncodedContext(utterances, responder, None, self._no_vectors, self._no_vectors)
-
-    async def encode_first(self, context: Context, target_speaker: str) -> Float32:
-        """Return [B1] (n, d) as `encode` does, without encoding [B2]."""
-        if not self._encoder.kind.encodes_first:
-            return (await self.encode(context, target_speaker))[0]
-        kept, _ = self._find_kept(context, target_speaker)
-        new, _ = await self._encode(context.utterances[len(kept) :], (), target_speaker)
-        return np.concatenate([kept, new])
-
-    async def encode_newest(self, context: Context, target_speaker: str, count: int) -> Float32:
-        """Return [B2] (count, d) of the last utterances, as `encode` does, and encode no others."""
-        start = max(0, len(context.utterances) - count)
-        newest = context.utterances[start:]
-        _, kept = self._find_kept(context, target_speaker)
-        kept_newest = kept[start:]
-        _, new = await self._encode((), newest[len(kept_newest) :], target_speaker)
-        encoded = np.concatenate([kept_newest, new])
-        return self._compute_role(Role.SECOND, newest, encoded, target_speaker)
 
     async def encode_update(self, update: Update) -> NewVectors:
         """Encode the texts of an update and compute the rows after it.
@@ -331,11 +339,27 @@ class Contexts:
         vectors = encoded.astype(np.float16).astype(np.float32)
         return vectors[: len(as_first)], vectors[len(as_first) :]
 
-    def _find_kept(self, context: Context, target_speaker: str) -> tuple[Float32, Float32]:
-        """Return the kept [B1] and [B2] that are valid relative to the speaker of a target."""
+    async def _encode_missing(
+        self, context: Context, target_speaker: str, *, skip_first: int = 0, skip_second: int = 0
+    ) -> tuple[Float32, Float32]:
+        """Return the [B1] and [B2] that a session keeps, and encode those that it lacks.
+
+        Args:
+            context: n utterances.
+            target_speaker: The speaker to whom the vectors are relative.
+            skip_first: Number of the oldest utterances whose [B1] is not needed.
+            skip_second: Number of the oldest utterances whose [B2] is not needed.
+        """
+        said = context.utterances
+        first = self._no_vectors
+        second = self._no_vectors
         if target_speaker == context.responder or self.has_heads:
-            return context.first, context.encoded
-        return self._no_vectors, self._no_vectors
+            first = context.first[skip_first:]
+            second = context.encoded[skip_second:]
+        as_first = said[skip_first + len(first) :]
+        as_second = said[skip_second + len(second) :]
+        new_first, new_second = await self._encode(as_first, as_second, target_speaker)
+        return np.concatenate([first, new_first]), np.concatenate([second, new_second])
 
     def _compute_pairs(
         self, utterances: Sequence[Utterance], first: Float32, encoded: Float32, target_speaker: str

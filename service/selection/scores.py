@@ -69,7 +69,7 @@ async def score_next_utterances(
     for speaker in dict.fromkeys(speakers):
         indices = _indices_of(speakers, speaker)
         some = after[indices]
-        first, second = await contexts.encode(context, speaker)
+        first, second = await contexts.encode_pairs(context, speaker)
         scores[indices] = await asyncio.to_thread(aggregation.scores, first, second, some)
         if explain:
             part = await asyncio.to_thread(aggregation.contributions, first, second, some)

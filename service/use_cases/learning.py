@@ -161,7 +161,7 @@ class Learning:
 
     async def _is_near_copy(self, view: PoolView, candidate: str, text: str) -> bool:
         """Return whether a candidate has an example that is close to a text."""
-        said = (await self._contexts.encode_one(text)).said
+        said = (await self._contexts.encode_utterance(text)).said
         if said is None:
             return False
         (match,) = await view.best_examples(said, [candidate])

@@ -123,7 +123,7 @@ class Planning:
         query = published_pull_query if published else pull_query
         queries = {}
         for speaker in dict.fromkeys(speakers):
-            newest = await self._contexts.encode_newest(context, speaker, count)
+            newest = await self._contexts.encode_second(context, speaker, count)
             queries[speaker] = query(newest)
         pulls = [queries[speaker] @ a for speaker, a in zip(speakers, after, strict=True)]
         return np.array(pulls, np.float32)

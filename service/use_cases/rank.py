@@ -173,7 +173,7 @@ class Ranking:
             if view.encoder_name == "pairwise":
                 encoded = self._contexts.without_vectors(context.utterances, context.responder)
             else:
-                encoded = await self._contexts.encode_pairs(context)
+                encoded = await self._contexts.encode_context(context)
         return SelectionRequest(view, encoded, repeats, asked.options, asked.timings)
 
     async def _take_hits(self, view: PoolView, hits: list[Hit], asked: _Asked) -> Candidates:

@@ -38,7 +38,7 @@ class Search:
         if view.encoder_name == "pairwise":
             context = self._contexts.without_vectors([Utterance(USER, request.text)])
         else:
-            context = await self._contexts.encode_one(request.text)
+            context = await self._contexts.encode_utterance(request.text)
         timings = Timings(self._metrics, "encode", "retrieve", "rerank")
         selection = SelectionRequest(view, context, NO_REPEATS, options, timings)
         found = await self._pipeline.retrieve(

@@ -34,7 +34,7 @@ class HashedContexts:
     async def encode_for_heads(self, context: Context) -> Context:
         return context
 
-    async def encode(self, context: Context, speaker: str) -> tuple[Float32, Float32]:
+    async def encode_pairs(self, context: Context, speaker: str) -> tuple[Float32, Float32]:
         self.speakers.add(speaker)
         first, second = (
             np.stack([encode(u.text, role, relation_to(u.speaker, speaker)) for u in said])
@@ -43,7 +43,7 @@ class HashedContexts:
         return first, second
 
     async def encode_first(self, context: Context, speaker: str) -> Float32:
-        return (await self.encode(context, speaker))[0]
+        return (await self.encode_pairs(context, speaker))[0]
 
     async def encode_texts(self, inputs: Sequence[RoleText]) -> Float32:
         self.texts += len(inputs)

@@ -39,8 +39,8 @@ const STEPS = [
   {
     title: "Ask in other words",
     words:
-      "“Great! How do I get the new card?” Nobody wrote this question down, but the example in " +
-      "the first candidate is close to it.",
+      "“Great! How do I get the new card?” Nobody wrote this question down. But the first candidate " +
+      "has an example close to it, and the pool says that it follows the bot's last reply.",
     seen: "candidates",
     act: () => goOn("Great! How do I get the new card?"),
   },
@@ -80,7 +80,7 @@ const STEPS = [
     title: "Lead to a goal",
     words:
       "Another user wants to get away for a few days, and the bot would like to hear “The sea " +
-      "sounds lovely!” The reply that leads there rises from below place 20 to the top.",
+      "sounds lovely!” The reply that leads there rises some twenty places to the top.",
     seen: "moves",
     act: async () => {
       await open("travel", "Hello! I would like to go away for a few days in October.");

@@ -86,7 +86,7 @@ def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
     step(3)
     assert said(page)[3:] == [BLOCKED, "Great! How do I get the new card?"]
     assert "by post" in best(page)
-    expect(page.locator("#candidates .reply").first).to_contain_text("How will I get my new card?")
+    expect(page.locator("#candidates .reply").first).to_contain_text("follows lost-card-5")
     step(4)
     expect(page.locator("#where")).to_have_value('{"channel":"branch"}')
     expect(page.locator("#where-menus [name=channel]")).to_have_value('"branch"')
@@ -104,7 +104,7 @@ def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
     expect(lead.locator(".text")).to_have_text(
         "Would you rather go to the sea, to the mountains or to a city?"
     )
-    expect(lead.locator(".move")).to_contain_text(re.compile(r"up 2\d"))
+    expect(lead.locator(".move")).to_contain_text(re.compile(r"up (1[5-9]|2[0-5])"))
     assert is_above_the_story(lead)
     step(8)
     picture = page.get_by_role("img", name=f"Best order: {', then '.join(PLAN)}")

@@ -47,6 +47,7 @@ from benchmarks.part import Part, all_say, infinity
 from benchmarks.pools import plain_encoder, queries_like, write_parts
 from benchmarks.record import ROOT, Rows, arguments, phase, run
 from benchmarks.serving import Served, free_port, import_pool, served
+from turnwise.service.pools.stores.rows import name_examples
 from turnwise.service.pools.stores.store import PREFIX
 from turnwise.service.settings import Settings
 
@@ -151,11 +152,12 @@ def measure_in_milvus(trial: Trial) -> None:
         before = client.list_collections()  # of others, if the server is not our own
         with phase("load"):
             import_pool(trial.data, trial.parts, "--store", "milvus", **store)
-        (collection,) = [
+        made = {
             name
             for name in client.list_collections()
             if name.startswith(f"{PREFIX}default_default_") and name not in before
-        ]
+        }
+        (collection,) = made - {name_examples(name) for name in made}
         with phase("index"):
             asyncio.run(wait_for_index(client, collection, trial.size))
         seconds = time.monotonic() - begin

@@ -310,12 +310,9 @@ def polls_by_hand_and_early_folds(
     monkeypatch.setattr(upkeep, "MIN_ENTRIES", 1)
 
 
-MILVUS = pytest.param("milvus", False, marks=pytest.mark.nightly)
-
-
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
-    ("engine", "cluster"), [("local", False), ("local", True), ("qdrant", False), MILVUS]
+    ("engine", "cluster"), [("local", False), ("local", True), ("qdrant", False)]
 )
 async def test_replicas_do_what_dictionaries_say(
     start_with: StartWith,

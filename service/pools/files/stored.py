@@ -76,7 +76,7 @@ def parse_metadata(metadata: str, place: str) -> object:
 
 
 class IdCheck:
-    """Finds an id that several candidates have, of which it keeps 8 bytes each."""
+    """Finds an id that several candidates have. It keeps 8 bytes for each candidate."""
 
     def __init__(self) -> None:
         self._digests = array("q")

@@ -185,7 +185,7 @@ class World:
             await expect(PoolNotFound, f"no alias '{name}'", unpoint)
 
     async def view(self, replica: Replica, name: str) -> None:
-        """Read a pool, of which a replica may have an earlier version until it polls."""
+        """Read a pool. A replica may have an earlier version of it until it polls."""
         try:
             view = await replica.pools.view("n", name)
         except PoolNotFound:

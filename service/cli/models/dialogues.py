@@ -1,12 +1,15 @@
 """`turnwise dialogues`: rewrites conversations as a file of dialogues, and counts who speaks."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from turnwise.models.data import Dialogue, Preferred, merge_runs
 from turnwise.models.dialogue_files import DialogueFormat
+from turnwise.models.errors import DataError
 from turnwise.models.text_files import write_jsonl
 from turnwise.models.texts import write_count
 from turnwise.service.cli.options import Written, read_files, read_format, with_options
@@ -25,19 +28,51 @@ def dialogues(
     """Write conversations as the dialogues that train, evaluate and calibrate read.
 
     These commands read the same files. Look at the speakers that are counted: the pool's replies
-    should be those of one speaker.
+    should be those of one speaker. Warnings name what is probably wrong.
     """
     found = read_files(files, form=form)
-    records = (
-        {
-            "id": dialogue.id,
-            "utterances": [
-                {"speaker": said.speaker, "text": said.text} for said in dialogue.utterances
-            ],
-        }
-        for dialogue in found
-    )
-    count = write_jsonl(out, records)
+    if not found:
+        raise DataError("has no dialogue", ", ".join(map(str, files)))
+    count = write_jsonl(out, map(make_record, found))
     said = Counter(each.speaker for one in found for each in one.utterances)
     speakers = ", ".join(f"{number} by {name}" for name, number in said.most_common())
     typer.echo(f"{out}: {write_count(count, 'dialogue')}, utterances: {speakers}")
+    for warning in find_doubts(found, said):
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def make_record(dialogue: Dialogue) -> dict[str, Any]:
+    """Return a dialogue as a line of a file, from which the same dialogue is read."""
+    record: dict[str, Any] = {"id": dialogue.id, "utterances": []}
+    for said in dialogue.utterances:
+        utterance: dict[str, Any] = {"speaker": said.speaker, "text": said.text}
+        if isinstance(said, Preferred):
+            utterance["shown"] = list(said.passed_over)
+        record["utterances"].append(utterance)
+    if merge_runs(dialogue.utterances) != dialogue.utterances:  # a story, whose runs stay apart
+        record["join"] = False
+    return record
+
+
+def find_doubts(dialogues: Sequence[Dialogue], said: Counter[str]) -> Iterator[str]:
+    """Yield what is probably wrong with some dialogues.
+
+    Args:
+        dialogues: The dialogues.
+        said: The number of utterances of each speaker.
+    """
+    spellings: dict[str, list[str]] = {}
+    for speaker in said:
+        spellings.setdefault(speaker.casefold(), []).append(speaker)
+    for names in spellings.values():
+        if len(names) > 1:
+            yield (
+                f"{' and '.join(names)} count as {len(names)} speakers: give them one name if they "
+                "are one"
+            )
+    if unanswered := sum(len(one.utterances) == 1 for one in dialogues):
+        count = write_count(unanswered, "dialogue has", "dialogues have")
+        yield f"{count} a single utterance, so no reply to learn from"
+    if repeated := len(dialogues) - len({one.utterances for one in dialogues}):
+        count = write_count(repeated, "dialogue repeats", "dialogues repeat")
+        yield f"{count} the utterances of an earlier one: keep copies together when you split them"

@@ -49,6 +49,7 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
     for corpus in (*recipe["data"], *recipe.get("parallel", ())):
         corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus.get(key)}
     validation = recipe["validation"]
+    del validation["every"]  # no step depends on it
     validation["paths"] = [Path(path).name for path in validation["paths"]]
     if Path(base := recipe.get("base", "")).is_relative_to(out):
         recipe["base"] = str(Path(base).relative_to(out))

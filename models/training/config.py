@@ -5,6 +5,7 @@ defaults are the published settings. The exceptions are `batch_windows` (the pap
 triples, not windows) and the `decay` of IoI.
 """
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -114,8 +115,13 @@ class Validation(Section):
     """The columns and the encoding of all of the files, as for a corpus."""
     dialogues: PositiveInt = 300
     """Dialogues drawn from each file. They are not trained on, whatever file they are in."""
-    every: PositiveInt = 200
-    """Steps between validations; a checkpoint is written with each."""
+    every: PositiveInt | None = None
+    """Steps between validations; a checkpoint is written with each. If left out, there are ten
+    validations, or one every 200 steps."""
+
+    def choose_interval(self, steps: int) -> int:
+        """Return the steps between the validations of a run of so many steps."""
+        return self.every or min(200, math.ceil(steps / 10))
 
 
 class Answers(Section):

@@ -116,6 +116,7 @@ def fit(
     begin(state, out, steps, resume=resume, successor=successor)
     curves = Curves(out, state.step)
     clock = Clock(steps - state.step)
+    every = learner.config.validation.choose_interval(steps)
     for batch in islice(all_batches(learner), state.step, None):
         state.step += 1
         rng = np.random.default_rng([learner.config.seed, state.step])
@@ -124,7 +125,7 @@ def fit(
         take_step(state, parts, learner.clip)
         losses = {name: part.item() for name, part in parts.items()}
         metrics = None
-        if state.step % learner.config.validation.every == 0 or state.step == steps:
+        if state.step % every == 0 or state.step == steps:
             metrics = validate(learner, state, out)
         curves.add(state.step, float(rate), losses, metrics)
         report(StepReport(state.step, steps, losses, *clock.tick(texts), metrics))

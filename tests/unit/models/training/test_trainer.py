@@ -25,7 +25,7 @@ class Line:
         *,
         epochs: int = 2,
         learning_rate: float = 0.1,
-        every: int = 2,
+        every: int | None = 2,
         ranks: Iterator[float] | None = None,
     ) -> None:
         torch.manual_seed(0)
@@ -80,6 +80,12 @@ def test_the_best_model_by_validation_is_kept(tmp_path: Path) -> None:
     assert len(learner.kept) == 2
     assert seen[-1].steps == 8
     assert seen[-1].seconds_left == 0
+
+
+def test_a_short_run_is_validated_as_well(tmp_path: Path) -> None:
+    seen: list[StepReport] = []
+    fit(Line(epochs=5, every=None, ranks=iter([1.0] * 10)), tmp_path, report=seen.append)
+    assert [p.step for p in seen if p.validation] == list(range(2, 21, 2))
 
 
 def test_without_validation_the_last_model_is_kept(tmp_path: Path) -> None:

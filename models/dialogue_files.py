@@ -288,11 +288,18 @@ def _read_rows(lines: Iterable[str], path: Path, form: DialogueFormat) -> _Dialo
             what = f'dialogue "{label}" comes back after another: sort the table by {key}'
             raise rows[0].error(key, what)
         seen.add(label)
-        utterances = [
-            Utterance(read_label(row, found["speaker"]), row.typed(found["text"], str))
-            for row in rows
-        ]
-        yield label, utterances, True
+        yield label, _read_said(rows, found["speaker"], found["text"]), True
+
+
+def _read_said(rows: Iterable[Record], speaker: str, text: str) -> Iterator[Utterance]:
+    """Yield the utterances of the rows of a dialogue; rows without a text need no speaker."""
+    for row in rows:
+        said = row.typed(text, str)
+        if not said.strip():
+            continue
+        if not row.typed(speaker, str).strip():
+            raise row.error(speaker, "empty: fill in who said it, or remove rows without a speaker")
+        yield Utterance(read_label(row, speaker), said)
 
 
 _READERS: dict[str, Callable[[TextIO, Path, DialogueFormat], _Dialogues]] = {

@@ -289,6 +289,15 @@ def test_wrong_csv_is_named_by_line_and_field(
     assert (error.line, error.field) == (line, field)
 
 
+def test_a_row_without_a_text_needs_no_speaker(tmp_path: Path) -> None:
+    rows = "dialogue,speaker,text\n1,A,Hi.\n1,,\n1,B,Bye.\n"
+    (dialogue,) = read_dialogues(written(tmp_path, "t.csv", rows))
+    assert [said.text for said in dialogue.utterances] == ["Hi.", "Bye."]
+    error = failure(written(tmp_path, "u.csv", rows.replace("1,B", "1, ")))
+    assert (error.line, error.field) == (4, "speaker")
+    assert error.what == "empty: fill in who said it, or remove rows without a speaker"
+
+
 def test_csv_may_hold_quoted_line_breaks_other_columns_and_a_byte_order_mark(
     tmp_path: Path,
 ) -> None:

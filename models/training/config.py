@@ -69,6 +69,12 @@ def _is_not_one(value: int) -> int:
     return value
 
 
+def _is_not_single(paths: tuple[str, ...]) -> tuple[str, ...]:
+    if len(paths) == 1:
+        raise ValueError("must name no file, or 2 or more")
+    return paths
+
+
 class Section(BaseModel):
     """A table of the file; an unknown field is an error."""
 
@@ -125,14 +131,19 @@ class Validation(Section):
 
 
 class Answers(Section):
-    """Answers on which the fusion and the confidence with examples are fitted."""
+    """Answers on which the fusion and the confidence with examples are fitted.
 
-    pools: tuple[NonEmpty, ...] = ()
+    The space of examples is then fitted on the corpora. Without pools a model keeps all three from
+    its base.
+    """
+
+    pools: Annotated[tuple[NonEmpty, ...], AfterValidator(_is_not_single)] = ()
     """Files, one for each pool: none, or at least two. The first holds small talk."""
     outside: tuple[NonEmpty, ...] = ()
     """Files of questions that no answer fits."""
     dialogues: tuple[NonEmpty, ...] = ()
-    """Files of dialogues in which some replies recur, a pool each."""
+    """Files of dialogues in which some replies recur, a pool each. Only they show how much less an
+    example counts later in a conversation."""
     others: tuple[NonEmpty, ...] = ()
     """Files of dialogues whose texts fill larger pools, for the confidence."""
 

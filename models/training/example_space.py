@@ -11,7 +11,7 @@ from turnwise.models.encoder.example_space import ExampleSpace
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.confidence import texts_of
 from turnwise.models.roles import Relation, Role
-from turnwise.models.training.config import Config, EncoderConfig
+from turnwise.models.training.config import EncoderConfig
 from turnwise.models.training.corpora import Find
 
 UTTERANCES = 20_000
@@ -23,16 +23,14 @@ POWER = 0.25
 _LEAST_VARIANCE = 1e-5
 
 
-def add_example_space(folder: Path, config: Config, find: Find) -> None:
+def add_example_space(folder: Path, config: EncoderConfig, find: Find) -> None:
     """Fit the space of a trained encoder on the corpora of its run, and write it into its folder.
 
     Args:
         folder: The folder of the model.
-        config: The run that trained it; without `answers` nothing is fitted.
+        config: The run that trained it.
         find: Finds its files.
     """
-    if not isinstance(config, EncoderConfig) or not config.answers.pools:
-        return
     dialogues = (read_dialogues(find(corpus.path), corpus.format) for corpus in config.data)
     texts = sorted(texts_of(chain.from_iterable(dialogues)))
     texts = [text for text in texts if len(text.split()) in WORDS]

@@ -14,10 +14,12 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from turnwise.models.arrays import Float32, Float64
-from turnwise.models.card import update_card
+from turnwise.models.card import read_card, update_card
 from turnwise.models.confidence import NARROWEST, Calibration, Spread, held_out, regress
 from turnwise.models.dialogue_files import read_dialogues
+from turnwise.models.encoder.example_space import load_example_space
 from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.errors import name_files
 from turnwise.models.evaluation.answers import (
     OUTSIDE,
     Answer,
@@ -40,7 +42,7 @@ from turnwise.models.evaluation.dialogue_answers import (
 from turnwise.models.evaluation.metrics import Indices, Mask, auroc, calibration_error
 from turnwise.models.example_confidence import ExampleCalibration, example_features
 from turnwise.models.fusion import DEFAULT_FUSION, Fusion, log_utterances
-from turnwise.models.training.config import Config, EncoderConfig
+from turnwise.models.training.config import Answers, EncoderConfig
 from turnwise.models.training.corpora import Find
 
 EXAMPLES = (1, 3, 5)
@@ -78,29 +80,71 @@ class Standardised(NamedTuple):
     right: Indices
 
 
-def calibrate_examples(folder: Path, config: Config, find: Find) -> None:
+class AnswerData(NamedTuple):
+    """The data on which the fusion and the confidence with examples are fitted.
+
+    Attributes:
+        pools: The answers of each pool.
+        outside: Questions that no answer fits.
+        dialogues: Pools of replies that recur in dialogues.
+        others: Texts that fill larger pools.
+    """
+
+    pools: list[list[Answer]]
+    outside: list[str]
+    dialogues: list[DialogueAnswers]
+    others: set[str]
+
+
+def read_answer_data(answers: Answers, find: Find) -> AnswerData:
+    """Read the files that the table `answers` of a recipe names.
+
+    Raises:
+        DataError: A file is missing or malformed, or hardly a reply recurs in its dialogues.
+    """
+    pools = [read_answers([find(path)]) for path in answers.pools]
+    outside = read_questions(map(find, answers.outside))
+    dialogues = []
+    for file in map(find, answers.dialogues):
+        with name_files([file]):
+            dialogues.append(find_answers(list(read_dialogues(file))))
+    others = texts_of(chain.from_iterable(read_dialogues(find(path)) for path in answers.others))
+    return AnswerData(pools, outside, dialogues, others)
+
+
+def calibrate_examples(folder: Path, config: EncoderConfig, find: Find) -> None:
     """Fit the fusion of a trained encoder and its confidence with examples; write both to its card.
 
     Args:
         folder: The folder of the model, whose card has the plain calibration if it has one.
-        config: The run that trained it; without `answers` nothing is fitted.
+        config: The run that trained it, with `answers`.
         find: Finds its files.
     """
-    if not isinstance(config, EncoderConfig) or not config.answers.pools:
-        return
     encoder = UtteranceEncoder(folder, precision=config.precision)
-    pools = [read_answers([find(path)]) for path in config.answers.pools]
-    outside = read_questions(map(find, config.answers.outside))
-    dialogues = [
-        find_answers(list(read_dialogues(find(path)))) for path in config.answers.dialogues
-    ]
-    others = texts_of(
-        chain.from_iterable(read_dialogues(find(path)) for path in config.answers.others)
-    )
-    fusion, calibration = fit_examples(encoder, pools, outside, dialogues, others)
+    fusion, calibration = fit_examples(encoder, *read_answer_data(config.answers, find))
     update_card(folder, "fusion", fusion)
     if calibration:
         update_card(folder, "example_confidence", calibration)
+
+
+def keep_examples(folder: Path, base: str) -> None:
+    """Give a model that was trained further what was fitted on the examples of its base.
+
+    These are the space, the fusion and the confidence with examples; a base without a space has
+    none of them to keep. Training further moves the vectors of utterances only a little.
+
+    Args:
+        folder: The folder of the model.
+        base: The encoder from which the run started: a folder or a hub name.
+    """
+    space = load_example_space(base)
+    if space is None:
+        return
+    space.save(folder)
+    card = read_card(base)
+    update_card(folder, "fusion", card.fusion)
+    if card.example_confidence:
+        update_card(folder, "example_confidence", card.example_confidence)
 
 
 def fit_examples(

@@ -23,7 +23,7 @@ from turnwise.models.training.config import (
 )
 from turnwise.models.training.corpora import Find, finder, replace_corpora, validation_dialogues
 from turnwise.models.training.example_space import add_example_space
-from turnwise.models.training.fusion import calibrate_examples
+from turnwise.models.training.fusion import calibrate_examples, keep_examples, read_answer_data
 from turnwise.models.training.learners.cross_encoder import CrossEncoderLearner
 from turnwise.models.training.learners.encoder import EncoderLearner, read_data
 from turnwise.models.training.learners.ioi import IoILearner
@@ -95,10 +95,14 @@ def train_stages(
         _log.warning("%s has no checkpoint: the run starts from the beginning", out)
     elif begun and not resume:
         _log.warning("the run in %s is replaced; --resume would have continued it", out)
-    for later in stages[1:]:  # mistakes there are reported now, not after hours of training
+    last = stages[-1]
+    # Mistakes in what is read later are reported now, not after hours of training.
+    for later in stages[1:]:
         if isinstance(later, EncoderConfig):
             read_data(later, find)
             validation_dialogues(later.validation, find, min(LENGTHS))
+    if isinstance(last, EncoderConfig):
+        read_answer_data(last.answers, find)
     base: Path | None = None
     for folder, stage in zip(folders, stages, strict=True):
         config = stage.model_copy(update={"base": str(base)}) if base else stage
@@ -107,11 +111,14 @@ def train_stages(
             make_learner(config, find), folder, resume=resume, report=report, successor=successor
         )
     model = out / "model"
-    calibrate(model, stages[-1], find)
-    add_example_space(model, stages[-1], find)
-    calibrate_examples(model, stages[-1], find)
-    add_reranker(model, stages[-1], find, out / SERVED)
-    if isinstance(stages[-1], EncoderConfig | MultilingualConfig):
+    calibrate(model, last, find)
+    if isinstance(last, EncoderConfig) and last.answers.pools:
+        add_example_space(model, last, find)
+        calibrate_examples(model, last, find)
+    elif isinstance(last, EncoderConfig):
+        keep_examples(model, str(start))
+    add_reranker(model, last, find, out / SERVED)
+    if isinstance(last, EncoderConfig | MultilingualConfig):
         update_card(model, "encoder", UtteranceEncoder(model).facts)
     return model
 

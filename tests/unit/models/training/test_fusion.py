@@ -1,4 +1,4 @@
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from shutil import copytree
 
@@ -10,8 +10,10 @@ from turnwise.models.arrays import Float64
 from turnwise.models.card import read_card, update_card
 from turnwise.models.confidence import Calibration
 from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder.example_space import ExampleSpace, load_example_space
 from turnwise.models.evaluation.answers import Answer, Contexts, EncodedAnswers
 from turnwise.models.evaluation.dialogue_answers import EncodedDialogueAnswers, find_answers
+from turnwise.models.example_confidence import ExampleCalibration
 from turnwise.models.fusion import DEFAULT_FUSION, NO_EXAMPLE, Fusion
 from turnwise.models.roles import EncoderKind
 from turnwise.models.text_files import write_jsonl
@@ -23,6 +25,7 @@ from turnwise.models.training.fusion import (
     enlarge_pools,
     fit_examples,
     fit_fusion,
+    keep_examples,
     negative_log_likelihood,
     standardise_trial,
 )
@@ -163,6 +166,27 @@ def test_a_run_writes_both_into_the_card(tiny_encoder_folder: Folder, tmp_path: 
     card = read_card(folder)
     assert card.fusion != DEFAULT_FUSION
     assert card.example_confidence is not None
+
+
+def test_a_model_trained_further_keeps_what_its_base_knows_about_examples(
+    tiny_encoder_folder: Folder, tmp_path: Path
+) -> None:
+    base, folder = tmp_path / "base", tmp_path / "model"
+    for copy in (base, folder):
+        copytree(tiny_encoder_folder(EncoderKind.TRIPLE), copy)
+    before = read_card(folder)
+    keep_examples(folder, str(base))  # it has none
+    assert read_card(folder) == before
+    assert load_example_space(folder) is None
+    ExampleSpace(np.zeros(32, np.float32), np.eye(32, dtype=np.float32)).save(base)
+    fusion = replace(DEFAULT_FUSION, offset=-9.0)
+    calibration = ExampleCalibration(logit=1.0, cosine=2.0, without=3.0, offset=4.0)
+    update_card(base, "fusion", fusion)
+    update_card(base, "example_confidence", calibration)
+    keep_examples(folder, str(base))
+    assert load_example_space(folder) is not None
+    card = read_card(folder)
+    assert (card.fusion, card.example_confidence) == (fusion, calibration)
 
 
 def config_of(answers: dict[str, list[str]]) -> EncoderConfig:

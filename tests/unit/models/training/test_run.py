@@ -15,6 +15,7 @@ from huggingface_hub import constants
 from tests.unit.models.conftest import Folder
 from tests.unit.models.training.conftest import write_dialogues
 from turnwise.models.card import reranker_kind
+from turnwise.models.encoder.example_space import ExampleSpace, load_example_space
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, ModelError, TurnwiseError
 from turnwise.models.evaluation.confidence import FirstCandidates
@@ -96,7 +97,9 @@ def finished(tiny_encoder_folder: Folder, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("finished")
     seen: list[StepReport] = []
     write_corpora(folder)
-    config = write_config(folder, tiny_encoder_folder(EncoderKind.SINGLE), STAGES)
+    base = shutil.copytree(tiny_encoder_folder(EncoderKind.SINGLE), folder / "single")
+    ExampleSpace(np.zeros(32, np.float32), np.eye(32, dtype=np.float32)).save(base)
+    config = write_config(folder, base, STAGES)
     run(config, [folder / "corpora"], folder / "out", report=seen.append)
     return Finished(folder, seen)
 
@@ -128,6 +131,7 @@ def test_each_stage_starts_from_the_model_of_the_one_before(finished: Finished) 
     assert UtteranceEncoder(finished.base).kind is EncoderKind.CURVED
     card = json.loads((finished.model / "turnwise.json").read_text())
     assert card["trained"]["base"] == str(finished.base)
+    assert load_example_space(finished.model) is not None, "the base of the first stage has one"
 
 
 @pytest.mark.train
@@ -164,11 +168,13 @@ def test_a_new_run_leaves_no_stage_of_an_earlier_one_to_resume(
 
 
 @pytest.mark.train
-def test_a_run_that_cannot_begin_leaves_an_earlier_one_to_resume(staged: Path, plain: Path) -> None:
+def test_a_run_that_cannot_begin_leaves_an_earlier_one_to_resume(
+    finished: Finished, staged: Path
+) -> None:
     config = staged / "desk.toml"
     again = partial(run, config, [staged / "corpora"], staged / "out")
     right = config.read_text()
-    for mistyped in ("desk/train.jsonl", str(plain)):
+    for mistyped in ("desk/train.jsonl", str(finished.folder / "single")):
         config.write_text(right.replace(mistyped, str(staged / "nowhere")))
         with pytest.raises(TurnwiseError, match="nowhere"):
             again()
@@ -191,6 +197,17 @@ def test_wrong_data_of_a_later_stage_is_reported_before_the_first_is_trained(
         run(config, [corpora], tmp_path / "out")
     assert caught.value.file == str(corpora / "second" / file)
     assert (caught.value.line, caught.value.field) == (7, "utterances[0].text")
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_answers_are_reported_before_the_model_is_trained(
+    corpora: Path, tmp_path: Path, plain: Path
+) -> None:
+    answers = '[answers]\npools = ["answers/shop.jsonl.xz", "answers/nowhere.jsonl"]'
+    config = write_config(tmp_path, plain)
+    config.write_text(f"{config.read_text()}\n{answers}")
+    with pytest.raises(DataError, match=r"nowhere\.jsonl"):
+        run(config, [corpora], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -135,7 +135,8 @@ def read_dialogues(path: str | Path, form: DialogueFormat | None = None) -> Iter
     form = form or DialogueFormat()
     reader = _READERS.get(plain_ending(path))
     if reader is None:
-        raise DataError(f"unknown ending. {_SHAPE}", str(path))
+        known = ", ".join(_READERS)
+        raise DataError(f"unknown ending: {known} are read. {_SHAPE}", str(path))
     with open_text(path, form.encoding) as text:
         for identifier, utterances, joined in reader(text, path, form):
             said = drop_empty(utterances)

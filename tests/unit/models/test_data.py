@@ -256,7 +256,7 @@ def test_a_damaged_file_is_an_error(
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        *((name, "unknown ending") for name in ("t.log", "t", "t.gz", "t.jsonl.gz.xz")),
+        *((name, "unknown ending: .jsonl, ") for name in ("t.log", "t", "t.gz", "t.jsonl.gz.xz")),
         ("none.csv.gz", "No such file"),
         ("folder.jsonl", "directory"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from turnwise.models.arrays import Float32
 from turnwise.models.card import find_file
@@ -46,7 +46,8 @@ class ExampleSpace(NamedTuple):
     def save(self, folder: Path) -> None:
         """Write the space into a model's folder, in float16."""
         arrays = {name: array.astype(np.float16) for name, array in self._asdict().items()}
-        save_file(arrays, folder / EXAMPLES_FILE)
+        # `save_file` would give other users, such as that of a container, no access.
+        (folder / EXAMPLES_FILE).write_bytes(save(arrays))
 
     def place(self, said: Float32) -> Float32:
         """Return (n, d) unit rows, the places of utterances in the space.

@@ -32,6 +32,13 @@ def test_places_are_those_of_a_plain_computation() -> None:
         np.testing.assert_allclose(place, moved / np.sqrt((moved**2).sum()), atol=1e-5)
 
 
+def test_others_may_read_a_space_as_any_file(tmp_path: Path) -> None:
+    drawn_space(6).save(tmp_path)
+    (tmp_path / "plain").touch()
+    modes = {file.stat().st_mode for file in tmp_path.iterdir()}
+    assert modes == {(tmp_path / "plain").stat().st_mode}
+
+
 def test_a_space_is_read_as_it_was_written(tmp_path: Path) -> None:
     space = drawn_space(6)
     space.save(tmp_path)

@@ -47,11 +47,11 @@ def train(
         folder = run(
             config, data or [], out, form=form, small=small, resume=resume, report=progress
         )
+    if (folder / CARD).exists():  # an encoder
+        _write_graph(folder)
     typer.echo(f"best model in {folder}")
     if (out / SERVED).exists():
         typer.echo(f"the base with this re-ranker, for TURNWISE_MODEL, in {out / SERVED}")
-    if (folder / CARD).exists():  # an encoder
-        _write_graph(folder)
 
 
 def _write_graph(folder: Path) -> None:

@@ -1,14 +1,12 @@
 """Corpora of a few dialogues, and a configuration of each learner, made once a session."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from tests.unit.models.conftest import Folder
 from turnwise.models.data import Dialogue, Utterance
@@ -17,7 +15,6 @@ from turnwise.models.evaluation import metrics
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import curves
 from turnwise.models.training.config import (
-    Config,
     CrossEncoderConfig,
     EncoderConfig,
     IoIConfig,
@@ -25,21 +22,8 @@ from turnwise.models.training.config import (
     PairwiseConfig,
 )
 from turnwise.models.training.learners import encoder
-from turnwise.models.training.run import make_learner
-from turnwise.models.training.trainer import Learner, StepReport, fit
+from turnwise.models.training.trainer import Learner
 from turnwise.models.training.windows import Window
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A finished run: its folder, and the progress that it reported."""
-
-    out: Path
-    seen: list[StepReport]
-
-    @property
-    def weights(self) -> dict[str, torch.Tensor]:
-        return load_file(self.out / "checkpoint" / "learner.safetensors")
 
 
 @pytest.fixture(autouse=True)
@@ -51,12 +35,6 @@ def short_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "FIT_STEPS", 200)
     monkeypatch.setattr(encoder, "SCALE_TEXTS", 8)
     monkeypatch.setattr(metrics, "ENOUGH", 0.0)
-
-
-def train_once(config: Config, out: Path) -> Trained:
-    seen: list[StepReport] = []
-    fit(make_learner(config, Path), out, report=seen.append)
-    return Trained(out, seen)
 
 
 def take_steps(learner: Learner[Any], count: int) -> list[float]:
@@ -175,6 +153,7 @@ def ioi_config(small_corpora: Path) -> IoIConfig:
             "network": {"blocks": 2, "dimension": 12, "words": 5, "turns": 3},
             "word_vectors": {"min_count": 1, "epochs": 1},
             "batch": 20,
+            "epochs": 2,
             "optimiser": {"learning_rate": 5e-3},
         }
     )

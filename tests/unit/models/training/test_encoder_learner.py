@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoTokenizer, T5Config, T5EncoderModel
 
 from tests.fixtures.encoders import DIMENSION
 from tests.unit.models.conftest import Folder, in_8_bits
-from tests.unit.models.training.conftest import both_sides, take_steps, train_once, write_dialogues
+from tests.unit.models.training.conftest import both_sides, take_steps, write_dialogues
 from turnwise.models.arrays import Float64
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import eight_bits
@@ -22,6 +23,7 @@ from turnwise.models.roles import EncoderKind, Relation, Role, RoleText, prefixe
 from turnwise.models.training import losses
 from turnwise.models.training.config import EncoderConfig
 from turnwise.models.training.learners.encoder import EncoderLearner
+from turnwise.models.training.trainer import fit
 from turnwise.models.training.windows import Window, collate, crop
 
 
@@ -328,9 +330,10 @@ def test_tied_weights_are_kept_once(
     T5EncoderModel(shape).save_pretrained(tied)
     tokenizer.save_pretrained(tied)
     config = changed(encoder_config, base=str(tied), optimiser={"learning_rate": 0.02})
-    run = train_once(config, tmp_path / "out")
+    fit(EncoderLearner(config, Path), tmp_path / "out")
     before = make_learner(config).encoder.state_dict()
-    learned = {name.removeprefix("encoder."): w for name, w in run.weights.items()}
+    weights = load_file(tmp_path / "out" / "checkpoint" / "learner.safetensors")
+    learned = {name.removeprefix("encoder."): w for name, w in weights.items()}
     kept = UtteranceEncoder(tmp_path / "out" / "model", device="cpu").model.state_dict()
     assert len({*before} & {*learned}) == len(before) - 1
     for name in {*before} & {*learned}:

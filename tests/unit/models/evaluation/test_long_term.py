@@ -1,7 +1,10 @@
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from tests.unit.models.conftest import Encoders
+from turnwise.models.arrays import Float64
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
@@ -23,11 +26,16 @@ from turnwise.models.planning import chain_score
 from turnwise.models.roles import EncoderKind, Role, relation_to
 
 
-def cosine(encoder: UtteranceEncoder, before: Utterance, after: Utterance) -> float:
-    """cos(b, a), b with the relation of its speaker to that of a."""
-    relation = relation_to(before.speaker, after.speaker)
-    b = encoder.encode([before.text], Role.SECOND, relation)[0]
-    return float(b @ encoder.encode([after.text], Role.AFTER)[0])
+def cosines(
+    encoder: UtteranceEncoder, before: Sequence[Utterance], after: Sequence[Utterance]
+) -> Float64:
+    """cos(b, a) of each before and after, b with the relation of its speaker to that of a."""
+    columns = []
+    for goal in after:
+        relations = [relation_to(said.speaker, goal.speaker) for said in before]
+        b = encoder.encode([said.text for said in before], Role.SECOND, relations)
+        columns.append(b.astype(np.float64) @ encoder.encode([goal.text], Role.AFTER)[0])
+    return np.stack(columns, axis=1)
 
 
 def test_goals_stand_at_a_fixed_distance(dialogues: list[Dialogue]) -> None:
@@ -55,7 +63,7 @@ def test_the_chain_scores_cosines_from_goal_to_goal(
     encoder = tiny_encoder(kind)
     goal_sets = make_goal_sets(dialogues[2:3], [Setting(4, 1, 2)])  # three speakers
     (goals,) = goal_sets
-    links = np.array([[cosine(encoder, x, y) for y in goals.goals] for x in goals.goals])
+    links = cosines(encoder, goals.goals, goals.goals)
     scores = np.array([chain_score(order, links) for order in ORDERS])
     ties = np.isclose(scores, scores[0], atol=1e-6)  # without roles an order and its reverse tie
     rank = 1 + np.count_nonzero((scores > scores[0]) & ~ties) + (np.count_nonzero(ties) - 1) / 2
@@ -73,13 +81,8 @@ def test_pull_is_half_the_mean_of_two_utterances_and_published_as_a_sum(
     split = asked_goals(goal_sets)
     encoded = encode_split(encoder, split)
     found = goal_pulls(linear_systems(encoded)[0] if published else pull_system(encoded), split)
-    cosines = np.array(
-        [
-            [[cosine(encoder, said, goal) for said in goals.context] for goal in goals.goals]
-            for goals in goal_sets
-        ]
-    )
-    expected = cosines.sum(2) if published else cosines[..., -2:].mean(2) / 2
+    of_sets = np.stack([cosines(encoder, goals.context, goals.goals) for goals in goal_sets])
+    expected = of_sets.sum(1) if published else of_sets[:, -2:].mean(1) / 2
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -92,9 +95,9 @@ def test_curving_counts_the_pull(tiny_encoder: Encoders, dialogues: list[Dialogu
         "chain + curving, published": [],
     }
     for goals in goal_sets:
-        links = np.array([[cosine(encoder, x, y) for y in goals.goals] for x in goals.goals])
-        pulls = np.array([[cosine(encoder, u, g) for u in goals.context] for g in goals.goals])
-        used = (None, pulls[:, -2:].mean(1) / 2, pulls.sum(1))
+        links = cosines(encoder, goals.goals, goals.goals)
+        pulls = cosines(encoder, goals.context, goals.goals)
+        used = (None, pulls[-2:].mean(0) / 2, pulls.sum(0))
         for ranks, pull in zip(expected.values(), used, strict=True):
             scores = np.array([chain_score(order, links, pull) for order in ORDERS])
             ranks.append(1 + np.count_nonzero(scores > scores[0] + 1e-6))

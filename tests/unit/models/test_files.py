@@ -27,16 +27,17 @@ def test_a_file_is_replaced_whole_and_keeps_its_permissions(tmp_path: Path) -> N
     assert names(file.parent) == {"a.json"}
 
 
-def test_a_failure_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failure_leaves_the_file_as_it_was(tmp_path: Path, error: type[BaseException]) -> None:
     file = tmp_path / "a.json"
     file.write_text("one")
 
     def write_half() -> None:
         with replace_file(file) as fresh:
             fresh.write_text("tw")
-            raise ValueError("broken")
+            raise error
 
-    with pytest.raises(ValueError, match="broken"):
+    with pytest.raises(error):
         write_half()
     assert file.read_text() == "one"
     assert names(tmp_path) == {"a.json"}

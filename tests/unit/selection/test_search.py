@@ -24,47 +24,13 @@ def make_pool(size: int, covered: int, seed: int) -> ArrayPool:
 
 @given(
     size=st.integers(2, 60),
-    share=st.floats(0.1, 1.0),
-    top_k=st.integers(1, 12),
-    seed=st.integers(0, 10_000),
-)
-async def test_the_best_fused_scores_of_all_candidates_are_found(
-    size: int, share: float, top_k: int, seed: int
-) -> None:
-    pool = make_pool(size, max(1, int(share * size)), seed)
-    query = 2 * random_units(1, seed + 1)[0]
-    said = random_units(1, seed + 2)[0]
-    hits = await FusedSearch(pool, query, None, said=said, fusion=FUSION).search(top_k)
-    replies = pool.after.astype(np.float64) @ query.astype(np.float64)
-    matches = await pool.best_examples(said, [each.id for each in pool.candidates])
-    examples = np.array([match.score if match else NO_EXAMPLE for match in matches])
-    of_replies = await pool.spread(query)
-    of_examples = await pool.example_spread(said)
-    naive = np.sort(FUSION.scores(replies, examples, of_replies, of_examples))[::-1][:top_k]
-    assert [hit.score for hit in hits] == pytest.approx(naive, abs=1e-6)
-    assert len({hit.candidate.id for hit in hits}) == len(hits)
-
-
-async def test_a_known_question_finds_its_answer_and_says_so() -> None:
-    pool = make_pool(50, 50, seed=3)
-    said = pool.examples["c7"][0]
-    search = FusedSearch(pool, random_units(1, 4)[0], None, said=said, fusion=FUSION)
-    first, *_ = await search.search(3)
-    assert first.candidate.id == "c7"
-    assert first.match is not None
-    assert first.match.text == "example 0 of c7"
-    assert search.examples["c7"] == pytest.approx(1.0, abs=1e-6)
-
-
-@given(
-    size=st.integers(2, 60),
-    covered=st.integers(0, 5),
+    covered=st.sampled_from([0, 1, 5, 60]),
     following=st.sets(st.integers(0, 59), max_size=4),
     bonus=st.floats(0, 3),
     top_k=st.integers(1, 12),
     seed=st.integers(0, 10_000),
 )
-async def test_followers_are_found_with_their_bonus_among_all_candidates(
+async def test_the_best_scores_of_all_candidates_are_found_with_examples_and_followers(
     *, size: int, covered: int, following: set[int], bonus: float, top_k: int, seed: int
 ) -> None:
     pool = make_pool(size, min(covered, size), seed)
@@ -83,6 +49,7 @@ async def test_followers_are_found_with_their_bonus_among_all_candidates(
     for hit in followers.hits:
         replies[int(hit.candidate.id.removeprefix("c"))] += bonus
     search = ReplySearch(pool, query, None, followers)
+    examples = np.full(size, None)
     if pool.has_examples:
         search = FusedSearch(pool, query, None, followers, said=said, fusion=FUSION)
         matches = await pool.best_examples(said, [each.id for each in pool.candidates])
@@ -91,6 +58,9 @@ async def test_followers_are_found_with_their_bonus_among_all_candidates(
         replies = FUSION.scores(replies, examples, of_replies, of_examples)
     hits = await search.search(top_k)
     assert [hit.score for hit in hits] == pytest.approx(np.sort(replies)[::-1][:top_k], abs=1e-6)
+    places = [int(hit.candidate.id.removeprefix("c")) for hit in hits]
+    assert len(set(places)) == len(places)
+    assert [search.example_score(hit) for hit in hits] == examples[places].tolist()
     follow = {hit.candidate.id for hit in followers.hits}
     assert all((hit.follows == "c0") == (hit.candidate.id in follow) for hit in hits)
 

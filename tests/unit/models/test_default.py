@@ -12,7 +12,6 @@ from turnwise.models.encoder import onnx as onnx_module
 from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
 from turnwise.models.encoder.torch import UtteranceEncoder, tokenize
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
-from turnwise.models.scores import rows, running_query
 from turnwise.models.training.config import EncoderConfig, read_stages, rename_fields
 
 REPLIES = Path(__file__).parents[3] / "examples" / "replies.jsonl"
@@ -83,53 +82,10 @@ def read_default_stages() -> list[EncoderConfig]:
 def test_it_was_trained_by_the_recipe() -> None:
     recipe = read_default_stages()[-1].model_dump(mode="json")
     trained = rename_fields(json.loads((DEFAULT_MODEL / "turnwise.json").read_text())["trained"])
-    for name in (
-        "data",
-        "optimiser",
-        "validation",
-        "keep_base",
-        "eight_bits",
-        "spaced",
-        "turns",
-        "seed",
-    ):
+    same = ("data", "optimiser", "validation", "keep_base", "eight_bits", "spaced", "turns", "seed")
+    for name in same:
         assert trained[name] == recipe[name], name
     assert recipe["objectives"] | trained["objectives"] == recipe["objectives"]
-
-
-def best(encoder: UtteranceEncoder, said: list[str], replies: list[str]) -> str:
-    """The best reply of a bot to a conversation that a user opened."""
-    sides = [Relation.SAME if turn % 2 else Relation.OTHER for turn in range(len(said))]
-    first = encoder.encode(said, Role.FIRST, sides)
-    second = encoder.encode(said, Role.SECOND, sides)
-    query = running_query(rows(first, second), encoder.aggregation.last_rows)
-    return replies[int((encoder.encode(replies, Role.AFTER) @ query).argmax())]
-
-
-@pytest.mark.parametrize(
-    ("said", "wanted"),
-    [
-        (["Hello!"], "Hello, how can I help you today?"),
-        (["Where is my parcel? It should be here by now."], "May I have your tracking number?"),
-        (
-            ["I want to book a hotel room.", "For how many nights?", "Three nights, please."],
-            "Your room is reserved for three nights.",
-        ),
-        (["Thanks a lot for your help!"], "You're welcome! Have a nice day."),
-    ],
-)
-def test_it_picks_replies_that_fit(encoder: UtteranceEncoder, said: list[str], wanted: str) -> None:
-    replies = [
-        "Hello, how can I help you today?",
-        "May I have your tracking number?",
-        "Your room is reserved for three nights.",
-        "You're welcome! Have a nice day.",
-        "The film was directed by a Dane.",
-    ]
-    assert best(encoder, said, replies) == wanted
-
-
-# fmt: on
 
 
 def test_its_card_states_what_it_computes(encoder: UtteranceEncoder) -> None:

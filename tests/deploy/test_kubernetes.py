@@ -40,11 +40,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "TURNWISE_DRAIN_TIMEOUT": "60",
             "TURNWISE_HOST": "::",
         },
-        "image": {
-            "repository": "registry.example/turnwise",
-            "tag": "mine",
-            "pullPolicy": "Always",
-        },
+        "image": {"repository": "registry.example/turnwise", "tag": "mine", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "registry"}],
         "ingress": {"enabled": True, "host": "a.example", "annotations": {"a.example/b": "c"}},
         "monitoring": {"enabled": True, "dashboard": True, "labels": {"release": "prometheus"}},
@@ -143,11 +139,7 @@ def without_release(resource: Any) -> Any:
         return [without_release(each) for each in resource]
     if not isinstance(resource, dict):
         return resource
-    labels = {
-        "app.kubernetes.io/instance",
-        "app.kubernetes.io/managed-by",
-        "helm.sh/chart",
-    }
+    labels = {"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"}
     return {key: without_release(value) for key, value in resource.items() if key not in labels}
 
 

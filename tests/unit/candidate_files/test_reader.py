@@ -17,10 +17,7 @@ BYE = {"text": "Tschüss, bis bald!", "id": "2", "metadata": {"topic": "end"}}
 
 
 def read(
-    path: Path,
-    content: str | bytes,
-    columns: Columns | None = None,
-    encoding: str | None = None,
+    path: Path, content: str | bytes, columns: Columns | None = None, encoding: str | None = None
 ) -> list[dict[str, Any]]:
     """What is read from a file: the fields of each candidate that it gives."""
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -300,8 +297,7 @@ def test_every_line_without_a_text_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "shown"),
-    [('"hi\nhey"', r'"hi\nhey"'), ('"[hi, hey]"', '"[hi, hey]"')],
+    ("cell", "shown"), [('"hi\nhey"', r'"hi\nhey"'), ('"[hi, hey]"', '"[hi, hey]"')]
 )
 def test_an_example_that_looks_like_several_is_told(tmp_path: Path, cell: str, shown: str) -> None:
     path = tmp_path / "a.csv"

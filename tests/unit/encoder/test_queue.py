@@ -138,9 +138,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
     return found
 
 
-async def test_each_request_gets_its_vectors_in_the_order_of_its_texts(
-    queue: EncoderQueue,
-) -> None:
+async def test_each_request_gets_its_vectors_in_the_order_of_its_texts(queue: EncoderQueue) -> None:
     requests = [[f"{n} and so on"[: 3 + (n + k) % 7] for k in range(n % 9)] for n in range(60)]
     answers = await asyncio.gather(*(queue.encode(items(*texts)) for texts in requests))
     assert {answer.dtype for answer in answers} == {np.dtype(np.float32)}

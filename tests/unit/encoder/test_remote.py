@@ -39,10 +39,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def encoder(
-    endpoint: Relay,
-    metrics: Metrics,
-    tiny_encoder_folder: Folder,
-    tmp_path: Path,
+    endpoint: Relay, metrics: Metrics, tiny_encoder_folder: Folder, tmp_path: Path
 ) -> Iterator[RemoteEncoder]:
     card(str(tiny_encoder_folder(EncoderKind.TRIPLE)), out=tmp_path)
     made = RemoteEncoder(

@@ -10,12 +10,7 @@ from typing import Any
 
 import pytest
 
-from turnwise.service.observe.logs import (
-    JsonFormatter,
-    QueueingHandler,
-    configure_logs,
-    request_id,
-)
+from turnwise.service.observe.logs import JsonFormatter, QueueingHandler, configure_logs, request_id
 
 SAID = "my booking number is 4417"
 

@@ -125,12 +125,7 @@ class ArrayPool:
         )
 
     async def search_followers(
-        self,
-        reply: str | None,
-        text: str,
-        query: Float32,
-        top_k: int,
-        where: Filter | None = None,
+        self, reply: str | None, text: str, query: Float32, top_k: int, where: Filter | None = None
     ) -> list[Hit]:
         names = [reply] if reply else [each.id for each in self.candidates if each.text == text]
         hits = await self.search(query, len(self.candidates), where)

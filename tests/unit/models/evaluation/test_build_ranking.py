@@ -27,9 +27,7 @@ def wrong(example: RankingExample) -> list[str]:
     return [text for text, label in pairs if not label]
 
 
-def test_a_reply_is_drawn_from_each_dialogue_that_is_long_enough(
-    dialogues: list[Dialogue],
-) -> None:
+def test_a_reply_is_drawn_from_each_dialogue_that_is_long_enough(dialogues: list[Dialogue]) -> None:
     drawn = draw_replies(dialogues, Building(context=4, replies=3))
     lengths = [len(dialogue.utterances) for dialogue in dialogues]
     assert [sum(drew is d for drew, _ in drawn) for d in dialogues] == [

@@ -6,11 +6,7 @@ import pytest
 
 from tests.unit.models.conftest import Encoders
 from turnwise.models.errors import DataError
-from turnwise.models.evaluation.conversational_search import (
-    SearchSet,
-    evaluate_search,
-    read_search,
-)
+from turnwise.models.evaluation.conversational_search import SearchSet, evaluate_search, read_search
 from turnwise.models.roles import EncoderKind
 from turnwise.models.text_files import write_jsonl
 

@@ -10,17 +10,8 @@ import pytest
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.long_term import Setting, asked_goals, make_goal_sets
-from turnwise.models.evaluation.ranking import (
-    Building,
-    build_ranking,
-    ranking_set,
-    read_ranking,
-)
-from turnwise.models.evaluation.short_term import (
-    make_examples,
-    read_examples,
-    without_goals,
-)
+from turnwise.models.evaluation.ranking import Building, build_ranking, ranking_set, read_ranking
+from turnwise.models.evaluation.short_term import make_examples, read_examples, without_goals
 from turnwise.models.evaluation.similarity import read_pairs, read_questions
 from turnwise.models.evaluation.split import Context
 from turnwise.models.text_files import write_jsonl

@@ -74,7 +74,7 @@ def test_ranks_are_means_over_the_orders_of_ties(scores: list[int], data: st.Dat
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6).filter(
         lambda passages: any(right for _, right in passages)
-    ),
+    )
 )
 def test_gains_are_means_over_the_orders_of_ties(passages: list[tuple[int, bool]]) -> None:
     scores = [score for score, _ in passages]

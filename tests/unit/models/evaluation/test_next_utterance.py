@@ -2,10 +2,7 @@ import numpy as np
 import pytest
 
 from turnwise.models.data import Dialogue
-from turnwise.models.evaluation.next_utterance import (
-    ranks_by_length,
-    ranks_in_full_pool,
-)
+from turnwise.models.evaluation.next_utterance import ranks_by_length, ranks_in_full_pool
 from turnwise.models.evaluation.split import make_split
 from turnwise.models.evaluation.systems import System
 

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from turnwise.models.evaluation import report as module
-from turnwise.models.evaluation.report import (
-    Report,
-    Row,
-    Table,
-)
+from turnwise.models.evaluation.report import Report, Row, Table
 from turnwise.models.evaluation.significance import Outcomes
 
 

@@ -72,8 +72,7 @@ def query_of(name: str, encoder: UtteranceEncoder, texts: list[str], relations: 
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"),
-    [(kind, name) for kind, names in NAMES.items() for name in names],
+    ("kind", "name"), [(kind, name) for kind, names in NAMES.items() for name in names]
 )
 def test_scores_are_those_of_the_definition(
     kind: EncoderKind, name: str, tiny_encoder: Encoders, dialogues: list[Dialogue]

@@ -20,12 +20,7 @@ from turnwise.models.training.checkpoint import (
     save_checkpoint,
     save_encoder,
 )
-from turnwise.models.training.config import (
-    EncoderConfig,
-    IoIConfig,
-    PairCorpus,
-    PairwiseConfig,
-)
+from turnwise.models.training.config import EncoderConfig, IoIConfig, PairCorpus, PairwiseConfig
 
 
 @pytest.mark.parametrize("normalised", [False, True])

@@ -99,10 +99,7 @@ CONTRADICTIONS = [
     (of(GOOD, KIND, f"{KIND}\nturns = 4"), "turns: shorter than objectives.window"),
     (of(GOOD, '"some/model"', '"first.toml"'), r"base: cannot be a .* \[\[stage\]\]"),
     *(
-        (
-            of(of(GOOD, "triple", "single"), C3L, f"{name} = 1.0"),
-            "a single encoder cannot learn",
-        )
+        (of(of(GOOD, "triple", "single"), C3L, f"{name} = 1.0"), "a single encoder cannot learn")
         for name in ("order", "reach", "ccl")
     ),
     (

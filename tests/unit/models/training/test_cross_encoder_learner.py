@@ -91,8 +91,7 @@ def test_minimal_pairs_join_the_corpora(config: CrossEncoderConfig, pairs: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "spoken"),
-    [("Yes, please!", "yes please"), ("It is 5:30.", "it is 530"), ("?!", "?!")],
+    ("text", "spoken"), [("Yes, please!", "yes please"), ("It is 5:30.", "it is 530"), ("?!", "?!")]
 )
 def test_speech_has_no_capitals_and_marks(text: str, spoken: str) -> None:
     assert as_speech(text) == spoken

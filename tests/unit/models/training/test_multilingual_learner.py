@@ -10,10 +10,7 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 from turnwise.models.training.config import MultilingualConfig
-from turnwise.models.training.learners.multilingual import (
-    MultilingualLearner,
-    context_roles,
-)
+from turnwise.models.training.learners.multilingual import MultilingualLearner, context_roles
 from turnwise.models.training.losses import SCORE_SCALE, SCORE_SHARE
 from turnwise.models.training.translations import Translation
 

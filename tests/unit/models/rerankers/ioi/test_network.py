@@ -203,8 +203,7 @@ def test_padding_changes_nothing(width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("side", "words"),
-    [(1, 9), (4, 9), (9, 9), (4, 30), (5, 30), (17, 30), (12, 50), (50, 50)],
+    ("side", "words"), [(1, 9), (4, 9), (9, 9), (4, 30), (5, 30), (17, 30), (12, 50), (50, 50)]
 )
 def test_the_corner_is_what_the_full_matrix_gives(side: int, words: int) -> None:
     torch.manual_seed(0)

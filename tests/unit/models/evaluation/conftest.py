@@ -1,5 +1,6 @@
 """Dialogues of made-up sentences, and tiny re-rankers."""
 
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from tests.support.rerankers import tiny_ioi
 from tests.unit.models.conftest import WORDS, Encoders, small_gpt2
+from turnwise.models.arrays import Float64
 from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation import metrics
 from turnwise.models.pairwise import PairwiseModel, Projectors
 from turnwise.models.rerankers.ioi.model import IoI
-from turnwise.models.roles import EncoderKind
+from turnwise.models.roles import EncoderKind, Role, relation_to
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +61,15 @@ def pairwise(tiny_encoder: Encoders) -> PairwiseModel:
 @pytest.fixture(scope="session")
 def ioi() -> IoI:
     return tiny_ioi(tuple(WORDS))
+
+
+def cosines(
+    encoder: UtteranceEncoder, before: Sequence[Utterance], after: Sequence[Utterance]
+) -> Float64:
+    """cos(b, a) of each before and after, b with the relation of its speaker to that of a."""
+    columns = []
+    for goal in after:
+        relations = [relation_to(said.speaker, goal.speaker) for said in before]
+        b = encoder.encode([said.text for said in before], Role.SECOND, relations)
+        columns.append(b.astype(np.float64) @ encoder.encode([goal.text], Role.AFTER)[0])
+    return np.stack(columns, axis=1)

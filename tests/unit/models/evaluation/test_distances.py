@@ -4,19 +4,13 @@ import numpy as np
 import pytest
 
 from tests.unit.models.conftest import Encoders
+from tests.unit.models.evaluation.conftest import cosines
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.distances import evaluate_distances
-from turnwise.models.roles import EncoderKind, Role, relation_to
+from turnwise.models.roles import EncoderKind
 
 REACH = 2
-
-
-def cosine(encoder: UtteranceEncoder, first: Utterance, second: Utterance) -> float:
-    relation = relation_to(first.speaker, second.speaker)
-    before = encoder.encode([first.text], Role.SECOND, relation)[0].astype(np.float64)
-    return float(before @ encoder.encode([second.text], Role.AFTER)[0])
 
 
 @pytest.mark.parametrize("kind", [EncoderKind.CURVED, EncoderKind.TRIPLE, EncoderKind.SINGLE])
@@ -29,16 +23,17 @@ def test_cosines_are_averaged_by_distance_and_direction(
     by_distance: dict[int, list[float]] = {}
     right = []
     for said in (dialogue.utterances for dialogue in some):
+        found = cosines(encoder, said, said)
         for i, j in combinations(range(len(said)), 2):
             if j - i <= REACH:
-                forward = cosine(encoder, said[i], said[j])
-                backward = cosine(encoder, said[j], said[i])
+                forward = found[i, j]
+                backward = found[j, i]
                 by_distance.setdefault(j - i, []).append(forward)
                 by_distance.setdefault(i - j, []).append(backward)
                 tie = abs(forward - backward) < 1e-6
                 right.append(0.5 if tie else float(forward > backward))
-    for distance, cosines in by_distance.items():
-        assert row.metrics[f"cosine/d={distance}"] == pytest.approx(np.mean(cosines), abs=1e-5)
+    for distance, of_pairs in by_distance.items():
+        assert row.metrics[f"cosine/d={distance}"] == pytest.approx(np.mean(of_pairs), abs=1e-5)
     assert row.metrics["right_order"] == pytest.approx(np.mean(right), abs=0.05)
 
 

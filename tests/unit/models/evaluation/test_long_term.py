@@ -1,12 +1,9 @@
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
 from tests.unit.models.conftest import Encoders
-from turnwise.models.arrays import Float64
+from tests.unit.models.evaluation.conftest import cosines
 from turnwise.models.data import Dialogue, Utterance
-from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.long_term import (
     ORDERS,
@@ -23,19 +20,7 @@ from turnwise.models.evaluation.long_term import (
 from turnwise.models.evaluation.split import encode_split
 from turnwise.models.evaluation.systems import linear_systems, pull_system
 from turnwise.models.planning import chain_score
-from turnwise.models.roles import EncoderKind, Role, relation_to
-
-
-def cosines(
-    encoder: UtteranceEncoder, before: Sequence[Utterance], after: Sequence[Utterance]
-) -> Float64:
-    """cos(b, a) of each before and after, b with the relation of its speaker to that of a."""
-    columns = []
-    for goal in after:
-        relations = [relation_to(said.speaker, goal.speaker) for said in before]
-        b = encoder.encode([said.text for said in before], Role.SECOND, relations)
-        columns.append(b.astype(np.float64) @ encoder.encode([goal.text], Role.AFTER)[0])
-    return np.stack(columns, axis=1)
+from turnwise.models.roles import EncoderKind
 
 
 def test_goals_stand_at_a_fixed_distance(dialogues: list[Dialogue]) -> None:

@@ -141,10 +141,10 @@ class Replica:
     def metric(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(name, labels)
 
-    def gauges(self) -> list[float | None]:
-        """The metrics of the pool's size and version."""
+    def gauges(self, pool: str = "p") -> list[float | None]:
+        """The metrics of a pool's size and version."""
         names = ("turnwise_pool_candidates", "turnwise_pool_version")
-        return [self.metric(name, namespace="n", pool="p") for name in names]
+        return [self.metric(name, namespace="n", pool=pool) for name in names]
 
     def contents(self, name: str = "p") -> dict[str, tuple[str, dict[str, Any]]]:
         candidates = self.view(name).contents.candidates()

@@ -1,7 +1,6 @@
 """Names that refer to other pools."""
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ from tests.unit.pools.conftest import (
     Replica,
     StartReplica,
     patch_records,
-    some,
 )
-from turnwise.service.errors import Conflict, InvalidRequest, PoolNotFound, PoolNotReady
-from turnwise.service.pools import PoolKey, following
+from turnwise.service.errors import Conflict, PoolNotFound, PoolNotReady
+from turnwise.service.pools import following
 from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.wire.pools import PoolRequest
@@ -25,32 +23,6 @@ pytestmark = pytest.mark.anyio
 
 async def served(replica: Replica, name: str = "shop") -> list[str]:
     return [c.text for c in (await replica.pools.view("n", name)).contents.candidates()]
-
-
-def target_of(replica: Replica, name: str = "shop") -> str | None:
-    """The pool that a name refers to on a replica."""
-    with suppress(PoolNotFound):
-        followed = replica.followed
-        return followed.get(followed.resolve(PoolKey("n", name))).key.name
-    return None
-
-
-async def test_an_alias_stands_for_its_pool_on_every_replica(start: StartReplica) -> None:
-    one = await start()
-    two = await start()
-    await one.fill("a", "a")
-    await one.fill("b", "b")
-    assert (await one.pools.point("n", "shop", "a")).aliases == ["shop"]
-    for replica in (one, two):
-        view = await replica.pools.view("n", "shop")
-        assert (view.name, [*view.contents.candidates()]) == ("a", some("a"))
-    await two.pools.view("n", "b")  # it has read both before the alias moves
-    await one.pools.point("n", "shop", "b")
-    assert await served(one) == ["b"]
-    await until(lambda: target_of(two) == "b")
-    assert await served(two) == ["b"]
-    shown = [(info.name, info.aliases) for info in await two.pools.list("n")]
-    assert shown == [("a", []), ("b", ["shop"])]
 
 
 async def test_a_poll_that_began_before_an_alias_moved_does_not_move_it_back(
@@ -73,24 +45,6 @@ async def test_a_poll_that_began_before_an_alias_moved_does_not_move_it_back(
     await one.follower.poll()
     assert await served(one) == ["b"]
     assert await served(one, "new") == ["a"]
-
-
-async def test_edits_by_an_alias_go_to_the_pool_that_it_stands_for_now(
-    start: StartReplica, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
-    one = await start()
-    two = await start()
-    await one.fill("a", "a")
-    await one.fill("b", "b")
-    await one.pools.point("n", "shop", "a")
-    assert await served(two) == ["a"]
-    await one.pools.point("n", "shop", "b")
-    await two.pools.upsert("n", "shop", some("more"))
-    assert await served(two, "a") == ["a"]
-    assert await served(two, "b") == ["b", "more"]
-    await two.pools.create("n", "shop", PoolRequest(description="described"))
-    assert two.info("b").description == "described"
 
 
 async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(
@@ -117,25 +71,6 @@ async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(
     read.set()
     await until(lambda: two.info("b").state == "ready")
     assert await served(two) == ["b"]
-
-
-async def test_a_name_is_never_both_and_an_alias_never_points_at_an_alias(
-    start: StartReplica, cluster_url: str
-) -> None:
-    replica = await start(cluster_url, cluster=True)
-    await replica.fill("a", "a")
-    await replica.fill("b", "b")
-    await replica.pools.point("n", "shop", "a")
-    with pytest.raises(Conflict, match="'b' is a pool"):
-        await replica.pools.point("n", "b", "a")
-    with pytest.raises(Conflict, match="'a' is a pool"):
-        await replica.pools.point("n", "a", "a")
-    for alias in ("shop", "other"):
-        with pytest.raises(InvalidRequest, match="name its pool, 'a'"):
-            await replica.pools.point("n", alias, "shop")
-    with pytest.raises(PoolNotFound):
-        await replica.pools.point("n", "other", "nowhere")
-    assert await served(replica) == ["a"]
 
 
 async def test_a_name_that_another_replica_makes_an_alias_just_now_becomes_no_pool(
@@ -196,19 +131,6 @@ async def test_a_pool_that_is_just_being_dropped_gets_no_alias(
     patch_records(monkeypatch, "drop", drop_late)
     await one.pools.drop("n", "a")
     assert await one.names() == []
-
-
-async def test_an_alias_moves_only_from_the_pool_that_is_expected(start: StartReplica) -> None:
-    replica = await start()
-    await replica.fill("a", "a")
-    await replica.fill("b", "b")
-    with pytest.raises(Conflict, match="does not point at pool 'a'"):
-        await replica.pools.point("n", "shop", "b", "a")
-    await replica.pools.point("n", "shop", "a")
-    await replica.pools.point("n", "shop", "b", "a")
-    with pytest.raises(Conflict, match="does not point at pool 'a'"):
-        await replica.pools.point("n", "shop", "a", "a")
-    assert await served(replica) == ["b"]
 
 
 async def test_an_alias_is_of_one_namespace(start: StartReplica) -> None:

@@ -45,15 +45,16 @@ async def test_an_example_is_encoded_once(start: StartReplica) -> None:
     assert (await find(two, "Can I pay?"))[0] == ("pay", "Can I pay?")
 
 
-async def test_another_model_encodes_each_example_once(
+async def test_another_model_encodes_each_text_once_and_the_last_two_are_kept(
     start: StartReplica, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "CHUNK", 4)
     one = await with_pool(start)
     many = [
-        Candidate.of(f"Reply {n}.", str(n), examples=[f"Question {n % 4}?", "Any?"])
+        Candidate.of(f"Reply {n % 7}.", str(n), examples=[f"Question {n % 4}?", "Any?"])
         for n in range(10)
     ]
+    texts = {each.text for each in (BYE, *many)}
     await one.upsert(BYE, *many[:6])
     await one.upsert(*many[6:])
     chunks = [key async for key in redis.scan_iter(pool_key("n", "p", "chunk:*"))]
@@ -63,9 +64,13 @@ async def test_another_model_encodes_each_example_once(
         await until(lambda replica=replica: replica.follower.ready)  # type: ignore[misc]
         questions = {f"Question {n}?" for n in range(4)} | {"Any?"}
         assert sorted(replica.encoder.utterances) == sorted(questions)
+        assert sorted(replica.encoder.candidates) == sorted(texts)
         again = await start(fingerprint=model, ready=True)
-        assert again.encoder.utterances == []
+        assert (again.encoder.utterances, again.encoder.candidates) == ([], [])
         assert await find(again, "Question 2?", 100) == await find(one, "Question 2?", 100)
+        ids = [*map(str, range(10))]
+        vectors = [await each.view().vectors(ids) for each in (one, replica, again)]
+        assert all((each == vectors[0]).all() for each in vectors)
         assert all([await again.followed.records.has_vectors(KEY, name) for name in names])
     fields = {field for chunk in chunks for field in await redis.hkeys(chunk)}
     kept = {field for field in fields if field.startswith((b"examples:", b"vectors:"))}

@@ -74,23 +74,6 @@ async def test_a_snapshot_comes_back_as_it_was(view: LocalView, tmp_path: Path) 
     assert batch.candidates == CANDIDATES
     assert batch.vectors.tobytes() == view.contents.vectors().tobytes()
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
-
-
-async def test_a_snapshot_keeps_examples_bodies_and_what_was_learned(
-    view_of_examples: LocalView, tmp_path: Path
-) -> None:
-    await written(view_of_examples, tmp_path / "s")
-    (batch,) = read_snapshot(tmp_path / "s", 10).read()
-    assert batch.candidates == WITH_EXAMPLES
-    examples = view_of_examples.contents.examples()
-    assert examples
-    assert batch.examples.tobytes() == examples.vectors.tobytes()
-
-
-async def test_a_snapshot_without_examples_has_no_file_for_them(
-    view: LocalView, tmp_path: Path
-) -> None:
-    manifest = await written(view, tmp_path / "s")
     assert [*manifest.files] == ["candidates.jsonl", "vectors.npy"]
     assert "examples" not in (tmp_path / "s" / "candidates.jsonl").read_text()
 
@@ -110,7 +93,8 @@ async def test_a_snapshot_is_read_in_batches(
     assert (len(first.examples), len(second.examples)) == (2, 1)
     examples = view_of_examples.contents.examples()
     assert examples
-    assert second.examples.tobytes() == examples.vectors[2:].tobytes()
+    read = np.concatenate([first.examples, second.examples])
+    assert read.tobytes() == examples.vectors.tobytes()
 
 
 async def test_vectors_of_another_model_are_encoded_again(

@@ -20,7 +20,6 @@ from tests.unit.pools.conftest import (
     Replica,
     StartReplica,
     patch_records,
-    some,
     with_pool,
 )
 from turnwise.service.errors import EncoderFailed, StateUnavailable
@@ -74,17 +73,6 @@ async def edited(replica: Replica, edits: int) -> None:
         upserts = [Candidate(str(number % 4), f"Reply {number}."), Candidate("same", "Same.")]
         await replica.upsert(*upserts)
     await replica.pools.remove("n", "p", "1")
-
-
-@pytest.mark.usefixtures("short_chunks")
-async def test_an_upload_of_many_chunks_is_one_version(start: StartReplica, redis: Redis) -> None:
-    candidates = some(*(f"Reply {number}." for number in range(10)))
-    one = await with_pool(start, *candidates)
-    assert one.version() == 1
-    assert len(await chunks_of(redis)) == 4
-    assert await expiring(redis) == 0
-    two = await start(ready=True)
-    assert [*two.view().contents.candidates()] == candidates
 
 
 async def test_progress_counts_distinct_texts_and_examples_together(start: StartReplica) -> None:

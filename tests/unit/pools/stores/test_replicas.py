@@ -237,12 +237,12 @@ class World:
         for name in NAMES:
             key = key_of(name)
             assert replica.followed.resolve(key).name == self.aliases.get(name, name)
-            version = replica.metric("turnwise_pool_version", namespace="n", pool=name)
             if key in pools:
-                assert version == self.pools[name].version
+                pool = self.pools[name]
+                assert replica.gauges(name) == [len(pool.contents), pool.version]
                 await self.check(replica, name)
             else:
-                assert version is None
+                assert replica.gauges(name) == [None, None]
 
     async def check(self, replica: Replica, name: str) -> None:
         """Check that a replica has the newest version of a pool, as it has after its own edits."""

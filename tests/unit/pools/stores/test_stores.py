@@ -36,7 +36,6 @@ from tests.unit.pools.stores.conftest import (
 )
 from turnwise.service.cli.doctor.pools import examine_pools
 from turnwise.service.errors import (
-    CandidateNotFound,
     Conflict,
     InvalidRequest,
     PoolNotFound,
@@ -114,31 +113,6 @@ async def test_search_returns_the_exact_scores_best_first(filled: Fill, engine: 
     assert spread.deviation == pytest.approx((vectors @ query).std(), rel=1e-3)
     with pytest.raises(ValueError, match="finite"):
         await view.search(np.full_like(query, np.nan), 1)
-
-
-@any_store
-async def test_edits_count_what_they_change_and_every_replica_sees_them(
-    filled: Fill, start_with: StartWith
-) -> None:
-    one = await filled("One.", "Two.")
-    two = await start_with()
-    changed = [Candidate.of("Three.", "a", {"n": 1}), *some("One.")]
-    edited = await one.upsert(*changed)
-    assert (edited.version, edited.upserted, edited.unchanged, edited.size) == (2, 1, 1, 3)
-    again = await one.upsert(*changed)
-    assert (again.version, again.upserted, again.unchanged) == (2, 0, 2)
-    other = await two.upsert(Candidate.of("Three.", "a", {"n": 1.5}))
-    assert (other.version, other.upserted, other.size) == (3, 1, 3)
-    removed = await one.pools.remove_many("n", "p", ["a", "nowhere", some("Two.")[0].id])
-    assert (removed.version, removed.removed, removed.missing, removed.size) == (4, 2, 1, 1)
-    with pytest.raises(CandidateNotFound):
-        await two.pools.remove("n", "p", "a")
-    await until(lambda: two.info().version == 4)
-    query = query_of(two)
-    await until(lambda: finds(two, query, 1))
-    assert await searched(two, query, 5) == [some("One.")[0].id]
-    with pytest.raises(CandidateNotFound):
-        await two.view().vectors(["a"])
 
 
 @any_engine

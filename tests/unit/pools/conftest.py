@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -46,6 +46,8 @@ class DirectEncoder:
     """Encodes without a queue, and records the texts of candidates and of utterances."""
 
     name = "tiny"
+    vectors: ClassVar[dict[RoleText, Float32]] = {}
+    """What the tiny encoder, the same in all tests, has returned: tests repeat many texts."""
 
     def __init__(self, encoder: UtteranceEncoder, fingerprint: str = "tiny") -> None:
         self._encoder = encoder
@@ -64,7 +66,10 @@ class DirectEncoder:
         await self.opened()
         self.candidates += [text for text, role, _ in items if role is Role.AFTER]
         self.utterances += [text for text, role, _ in items if role is Role.SECOND]
-        return self._encoder.forward(self._encoder.tokenize(items))
+        new = [item for item in dict.fromkeys(items) if item not in self.vectors]
+        encoded = self._encoder.forward(self._encoder.tokenize(new)) if new else []
+        self.vectors.update(zip(new, encoded, strict=True))
+        return np.stack([self.vectors[item] for item in items])
 
     def as_examples(self, said: Float32) -> Float32:
         return self._encoder.as_examples(said)

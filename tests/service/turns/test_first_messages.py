@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from itertools import count, cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,6 +193,12 @@ NORMAL = [
 """Turns of conversations in which nobody asks for a person."""
 
 
+CHINESE = "我的订单在哪里"
+UNKNOWN_SCRIPT = (
+    "the model hardly knows the script of the newest utterance, so that there is no confidence"
+)
+
+
 @pytest.fixture(scope="module")
 def visited(
     shipped: Path, encoded_replies: Path, tmp_path_factory: pytest.TempPathFactory
@@ -235,3 +242,28 @@ def test_who_asks_for_a_person_is_handed_over_and_nobody_else(visited: Live) -> 
     others = [first_answer(visited, message) for message in NORMAL]
     assert asked.count("handover") >= 11
     assert others.count("handover") <= 1
+
+
+@pytest.mark.parametrize("text", [CHINESE, "Где мой заказ?"])
+def test_a_message_in_an_unknown_script_has_no_confidence(visited: Live, text: str) -> None:
+    answer = visited.turn("s", "user", text, commit=False)
+    assert answer["confidence"] is None
+    assert answer["candidates"]
+    assert answer["warnings"] == [UNKNOWN_SCRIPT]
+    ranked = visited.post("/rank", context=[{"speaker": "user", "text": text}], pool="default")
+    assert (ranked["confidence"], ranked["warnings"]) == (None, [UNKNOWN_SCRIPT])
+    assert not first_answer(visited, text, least=0.1)
+
+
+@pytest.mark.parametrize("text", ["Où est ma commande ?", "👍"])
+def test_other_messages_have_a_confidence(visited: Live, text: str) -> None:
+    answer = visited.turn("s", "user", text, commit=False)
+    assert answer["confidence"] is not None
+    assert "warnings" not in answer
+
+
+def test_an_upload_names_candidates_in_unknown_scripts(visited: Live) -> None:
+    items: list[dict[str, Any]] = [{"id": "zh", "text": CHINESE}, {"id": "en", "text": "Hello"}]
+    visited.put("/pools/zh", {})
+    edited = visited.put("/pools/zh/candidates", items)
+    assert edited["warnings"] == ["the model hardly knows the script of candidate 'zh'"]

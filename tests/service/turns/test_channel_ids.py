@@ -1,10 +1,12 @@
 """Sessions whose ids are those of channels: any printable text up to 256 bytes."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+import redis as blocking
 
 from tests.support.messages import wrong
 from tests.support.service import Live
@@ -50,7 +52,7 @@ def listed(client: Client, prefix: str | None = None) -> set[str]:
     return ids
 
 
-def test_each_id_is_a_session_of_its_own(client: Client) -> None:
+def test_each_id_is_a_session_of_its_own(live: Live, client: Client) -> None:
     for index, each in enumerate(IDS):
         client.session(each).turn("user", f"Message {index}", respond=False)
     for index, each in enumerate(IDS):
@@ -60,6 +62,10 @@ def test_each_id_is_a_session_of_its_own(client: Client) -> None:
         assert [turn.text for turn in transcript.transcript] == [f"Message {index}"]
         assert session.rank(candidates=["Yes", "No"]).ranking
     assert listed(client) == {*IDS}
+    with blocking.Redis.from_url(live.redis_url) as redis:
+        keys = [key.decode() for key in redis.scan_iter(f"tw:session:{{{live.namespace}/*:meta")]
+    assert len(keys) == len(IDS)
+    assert all(re.fullmatch(r"tw:session:\{\w+/[\w.~%-]+\}:meta", key) for key in keys)
     assert listed(client, "a*") == {"a*[b]\\"}
     assert listed(client, "whatsapp:+") == {"whatsapp:+15550100"}
     client.session("ada/turns/last").undo()
@@ -83,5 +89,7 @@ def test_other_ids_are_refused_in_a_path_and_in_a_body(live: Live, session_id: s
     assert wrong(live.http.post("/rank", json=body)) == [["body", "session_id"]]
 
 
-def test_bytes_of_a_path_that_are_not_utf_8_are_no_id(live: Live) -> None:
+def test_nothing_and_bytes_that_are_not_utf_8_are_no_id(live: Live) -> None:
+    body: dict[str, Any] = {"session_id": "", "candidates": ["a"]}
+    assert wrong(live.http.post("/rank", json=body)) == [["body", "session_id"]]
     assert wrong(live.http.get("/sessions/%ff")) == [["path", "session_id"]]

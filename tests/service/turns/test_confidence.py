@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.messages import DIALOGUE, REPLIES, posts, scores, write_lines, wrong
+from tests.support.messages import DIALOGUE, REPLIES, posts, scores, write_lines
 from tests.support.oracle import Oracle
 from tests.support.service import CALIBRATION, Live, Turnwise
 from turnwise.models.confidence import Spread, features, rescale
@@ -153,12 +153,6 @@ def test_the_calibration_of_a_pool_moves_its_confidences(live: Live) -> None:
     assert live.post("/rank", context=CONTEXT, pool="default")["confidence"] == wanted
     live.put("/pools/default", {"calibration": None})
     assert last_turn(live, "u")["confidence"] == pytest.approx(before)
-
-
-def test_a_model_without_a_calibration_has_no_confidence(by_pairs: Live) -> None:
-    answer = by_pairs.turn("s", "user", "Hello")
-    assert (answer["confidence"], answer["abstained"]) == (None, False)
-    assert wrong(by_pairs.try_turn(min_confidence=0.5)) == [["body", "min_confidence"]]
 
 
 QUESTIONS = [f"question number {number}" for number in range(20)]

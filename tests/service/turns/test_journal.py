@@ -63,6 +63,7 @@ def texts(utterances: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 def test_a_line_tells_all_of_a_turn(launch: Launch, folder: Path) -> None:
     live = launch(journal=folder)
     live.fill()
+    live.turn("s", "user", "Where", commit=False)  # has none
     live.put("/sessions/s", {"where": {"kind": {"exists": False}}})
     answer = live.turn("s", "user", "Where is it?", top_k=2, where={"none": [{"x": 1}]})
     live.feedback(ids(answer)[1], "edited", text="Here.")

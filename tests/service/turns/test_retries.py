@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import redis as blocking
 
 from tests.support.messages import problem
-from tests.support.redis_server import RedisServer
-from tests.support.service import Launch, Live
+from tests.support.redis_keys import session_key
+from tests.support.service import Live
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.sessions.store import SessionStore
 from turnwise.service.use_cases import turn
@@ -35,7 +36,9 @@ def test_the_same_key_with_another_body_is_refused(live: Live) -> None:
 
 def test_a_turn_that_is_not_the_expected_one_is_a_conflict(live: Live) -> None:
     live.ok(live.try_turn(expected_turn=1))
-    assert problem(live.try_turn(expected_turn=1)) == (409, "turn-conflict")
+    for commits in (True, False):
+        late = live.try_turn(expected_turn=1, commit=commits)
+        assert problem(late) == (409, "turn-conflict")
     live.ok(live.try_turn(expected_turn=2))
 
 
@@ -74,19 +77,16 @@ def test_a_turn_that_is_being_written_is_not_broken_off_by_its_deadline(
     assert live.ok(live.try_turn())["turn"] == 1
 
 
-def test_a_retry_gets_the_answer_of_another_release(
-    launch: Launch, redis_server: RedisServer
-) -> None:
-    live = launch(redis_url=redis_server.url)
-    live.fill()
+def test_a_retry_gets_the_answer_of_another_release(live: Live) -> None:
     first = live.ok(live.try_turn(key="k1"))
-    (key,) = redis_server.command("KEYS", "*:answers")
-    name, body, answer = redis_server.command("LINDEX", key, "0").split(b"\n", 2)
-    only_what_was_sent = b'{"speaker":"user","text":"Hello"}'
-    assert body.decode() == hashlib.sha256(only_what_was_sent).hexdigest()
-    newer = answer.replace(b'{"id":', b'{"news":1,"id":').replace(
-        b'"replayed":', b'"news":2,"replayed":'
-    )
-    redis_server.command("LSET", key, "0", b"\n".join([name, body, newer]).decode())
+    answers = session_key(live.namespace, "s", "answers")
+    with blocking.Redis.from_url(live.redis_url) as redis:
+        name, body, answer = redis.lindex(answers, 0).split(b"\n", 2)
+        only_what_was_sent = b'{"speaker":"user","text":"Hello"}'
+        assert body.decode() == hashlib.sha256(only_what_was_sent).hexdigest()
+        newer = answer.replace(b'{"id":', b'{"news":1,"id":').replace(
+            b'"replayed":', b'"news":2,"replayed":'
+        )
+        redis.lset(answers, 0, b"\n".join([name, body, newer]))
     again = live.ok(live.try_turn(key="k1"))
     assert (again["replayed"], again["candidates"]) == (True, first["candidates"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis as blocking
 
-from tests.support.messages import DIALOGUE, REPLIES, Said, problem, scores
+from tests.support.messages import DIALOGUE, REPLIES, Said, problem, scores, wrong
 from tests.support.oracle import Oracle
 from tests.support.redis_keys import session_key
 from tests.support.service import Launch, Live, with_and_without_heads
@@ -202,8 +202,8 @@ def test_the_hard_maximum_of_turns(launch: Launch) -> None:
     live = launch(max_turns=2)
     live.fill()
     live.say("s", DIALOGUE[:2])
-    full = live.try_turn("More")
-    assert problem(full) == (409, "session-full")
+    for commits in (True, False):
+        assert problem(live.try_turn("More", commit=commits)) == (409, "session-full")
     assert live.get("/sessions/s")["turns"] == 2
 
 
@@ -225,6 +225,12 @@ def test_a_default_pool_whose_filling_was_broken_off_is_filled(
     again = launch(default_pool=file)
     eventually(lambda: again.ready)
     assert again.get("/pools/default")["size"] == 1 + len(REPLIES)
+
+
+def test_a_model_without_a_calibration_has_no_confidence(live: Live) -> None:
+    answer = live.turn("s", "user", "Hello")
+    assert (answer["confidence"], answer["abstained"]) == (None, False)
+    assert wrong(live.try_turn(min_confidence=0.5)) == [["body", "min_confidence"]]
 
 
 def test_two_clients_on_one_session_both_land(live: Live, oracle: Oracle) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.messages import REPLIES
 from tests.support.oracle import Oracle
 from tests.support.redis_server import RedisServer
-from tests.support.rerankers import save_tiny_pairwise
+from tests.support.rerankers import save_tiny_pairwise, tiny_ioi
 from tests.support.service import (
     CALIBRATION,
     WAITS,
@@ -115,22 +116,18 @@ def _live(
 
 
 @pytest.fixture(scope="session")
-def _by_pairs(share: Launch, pairwise_folder: Path, in_torch: Path) -> Live:
-    return share(pairwise=pairwise_folder, data_dir=in_torch)
-
-
-@pytest.fixture(scope="session")
 def _calibrated(
     share: Launch,
-    tmp_path_factory: pytest.TempPathFactory,
     tiny_encoder_folder: Callable[[EncoderKind], Path],
     pairwise_folder: Path,
+    ioi_folder: Path,
     in_torch: Path,
 ) -> Live:
-    folder = tmp_path_factory.mktemp("calibrated") / "model"
+    folder = ioi_folder.with_name("calibrated")
     shutil.copytree(tiny_encoder_folder(EncoderKind.TRIPLE), folder)
     update_card(folder, "confidence", CALIBRATION)
-    return share(model=str(folder), pairwise=pairwise_folder, data_dir=in_torch)
+    models = {"model": str(folder), "pairwise": pairwise_folder, "reranker": ioi_folder}
+    return share(data_dir=in_torch, **models)
 
 
 @pytest.fixture
@@ -140,18 +137,17 @@ def live(_live: Callable[[EncoderKind], Live], kind: EncoderKind) -> Live:
 
 
 @pytest.fixture
-def by_pairs(_by_pairs: Live) -> Live:
-    """A shared service with a pool of the same replies for each encoder."""
-    live = with_replies(_by_pairs)
-    live.put("/pools/pairs", {"encoder": "pairwise"})
-    live.fill(pool="pairs")
-    return live
+def calibrated(_calibrated: Live) -> Live:
+    """A shared service with all kinds of models, and a calibration; the same pool as `live`."""
+    return with_replies(_calibrated)
 
 
 @pytest.fixture
-def calibrated(_calibrated: Live) -> Live:
-    """A shared service whose model has a calibration, with the same pool as `live`."""
-    return with_replies(_calibrated)
+def by_pairs(calibrated: Live) -> Live:
+    """The service `calibrated`, which has the same replies also in a pool of the pairwise model."""
+    calibrated.put("/pools/pairs", {"encoder": "pairwise"})
+    calibrated.fill(pool="pairs")
+    return calibrated
 
 
 @pytest.fixture(scope="session")
@@ -160,6 +156,14 @@ def pairwise_folder(
 ) -> Path:
     folder = tmp_path_factory.mktemp("pairwise") / "model"
     return save_tiny_pairwise(folder, tiny_encoder_folder(EncoderKind.SINGLE))
+
+
+@pytest.fixture(scope="session")
+def ioi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    words = {word for text in REPLIES for word in text.lower().split()}
+    folder = tmp_path_factory.mktemp("ioi") / "model"
+    tiny_ioi(tuple(sorted(words))).save(folder)
+    return folder
 
 
 @pytest.fixture

@@ -33,10 +33,26 @@ def service(_service: ChatService) -> ChatService:
     return _service
 
 
+HOOK = """
+def without_names(text):
+    if text == "fail":
+        raise ValueError
+    return text.replace("Ann", "NAME")
+"""
+
+
 @pytest.fixture(scope="module")
-def _live(share: Launch, _service: ChatService) -> Callable[[float], Live]:
+def _live(
+    share: Launch, _service: ChatService, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[float], Live]]:
+    folder = tmp_path_factory.mktemp("hook")
+    (folder / "hook_of_fallback.py").write_text(HOOK)
     given = {"fallback_url": _service.url, "fallback_key": "secret", "fallback_model": "large"}
-    return cache(lambda seconds: share(**given, fallback_timeout=seconds))
+    hook = "hook_of_fallback:without_names"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield cache(lambda seconds: share(**given, fallback_timeout=seconds, redact=hook))
+    sys.modules.pop("hook_of_fallback", None)
 
 
 @pytest.fixture
@@ -47,7 +63,7 @@ def patience() -> float:
 
 @pytest.fixture
 def live(_live: Callable[[float], Live], patience: float) -> Live:
-    """A service of Turnwise with this fallback service."""
+    """A service of Turnwise with this fallback service, and with a redaction hook."""
     return with_replies(_live(patience))
 
 
@@ -144,40 +160,14 @@ def test_a_stream_that_breaks_off_ends_with_an_error(live: Live, service: ChatSe
     assert rest == ""
 
 
-HOOK = """
-def without_names(text):
-    if text == "fail":
-        raise ValueError
-    return text.replace("Ann", "NAME")
-"""
-
-
-@pytest.fixture(scope="module")
-def _redacting(
-    share: Launch, _service: ChatService, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Live]:
-    folder = tmp_path_factory.mktemp("hook")
-    (folder / "hook_of_fallback.py").write_text(HOOK)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        given = {"fallback_url": _service.url, "fallback_model": "large"}
-        yield share(**given, redact="hook_of_fallback:without_names")
-    sys.modules.pop("hook_of_fallback")
-
-
-@pytest.fixture
-def redacting(_redacting: Live) -> Live:
-    return with_replies(_redacting)
-
-
-def test_the_hook_sees_what_is_sent(redacting: Live, service: ChatService) -> None:
+def test_the_hook_sees_what_is_sent(live: Live, service: ChatService) -> None:
     call = {"id": "Ann-1", "type": "function", "function": {"name": "f", "arguments": '"Ann"'}}
     asked: list[dict[str, Any]] = [
         {"role": "system", "content": "You serve Ann."},
         {"role": "user", "name": "Ann", "content": [{"type": "text", "text": "I am Ann."}]},
         {"role": "assistant", "content": None, "tool_calls": [call]},
     ]
-    redacting.ok(ask(redacting, messages=asked, user="Ann", tools=[{"name": "Ann"}]))
+    live.ok(ask(live, messages=asked, user="Ann", tools=[{"name": "Ann"}]))
     (body,) = service.bodies
     sent = json.dumps({name: body[name] for name in ("messages", "user")})
     assert sent.count("NAME") == 5
@@ -186,7 +176,7 @@ def test_the_hook_sees_what_is_sent(redacting: Live, service: ChatService) -> No
     assert body["tools"] == [{"name": "Ann"}]
 
 
-def test_nothing_is_sent_if_the_hook_fails(redacting: Live, service: ChatService) -> None:
-    answer = ask(redacting, messages=[{"role": "user", "content": "fail"}])
+def test_nothing_is_sent_if_the_hook_fails(live: Live, service: ChatService) -> None:
+    answer = ask(live, messages=[{"role": "user", "content": "fail"}])
     assert answer.status_code == 503
     assert service.bodies == []

@@ -21,32 +21,22 @@ def live(own: Live) -> Live:
     return own
 
 
-def port(live: Live) -> int:
-    return live.http.base_url.port or 0
-
-
-def test_a_service_that_runs(live: Live, examined: Examined) -> None:
-    live.fill(["Another text."])
-    found = examined(port=port(live))
-    assert {finding.grade for finding in found.values()} <= {"ok", "warn"}
-    assert found["pool default/default"].found == f"version 2, {len(REPLIES)} candidates stored"
-    assert found[f"port {port(live)}"].found.endswith(", ready")
-    assert "dimension 32" in found["model"].found
-
-
-def test_another_model_than_that_of_the_service(
+def test_a_service_that_runs_is_looked_at(
     live: Live, examined: Examined, model_of: Callable[[EncoderKind], dict[str, object]]
 ) -> None:
-    found = examined(port=port(live), **model_of(EncoderKind.SINGLE))
-    assert "another model" in found["pool default/default"].found
-    assert "another model" in found[f"port {port(live)}"].found
-    grades = {found[name].grade for name in ("pool default/default", f"port {port(live)}")}
-    assert grades == {"warn"}
-
-
-def test_a_service_that_is_not_ready(live: Live, examined: Examined) -> None:
+    pool = "pool default/default"
+    port = live.http.base_url.port or 0
+    live.fill(["Another text."])
+    found = examined(port=port)
+    assert {finding.grade for finding in found.values()} <= {"ok", "warn"}
+    assert found[pool].found == f"version 2, {len(REPLIES)} candidates stored"
+    assert found[f"port {port}"].found.endswith(", ready")
+    assert "dimension 32" in found["model"].found
+    found = examined(port=port, **model_of(EncoderKind.SINGLE))
+    for name in (pool, f"port {port}"):
+        assert (found[name].grade, "another model" in found[name].found) == ("warn", True)
     live.services.draining.set()
-    finding = examined(port=port(live))[f"port {port(live)}"]
+    finding = examined(port=port)[f"port {port}"]
     assert (finding.grade, finding.found.partition(": ")[2]) == ("fail", "the service is stopping")
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.service import Launch, Live
+from tests.support.service import Live
 from tests.support.waiting import PATIENCE, eventually
 from turnwise.service.api.http import middleware, protocol
 from turnwise.service.settings import Limits
@@ -214,10 +214,7 @@ def test_a_wrong_key_is_answered_before_the_body(live: Live, sent: bytes) -> Non
     assert refused.problem()["type"].endswith(":unauthenticated")
 
 
-def test_who_never_ends_a_head_is_hung_up_on(
-    launch: Launch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    live = launch()
+def test_who_never_ends_a_head_is_hung_up_on(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
     for sent in (b"", b"GET /livez HT", head("GET /livez HTTP/1.1")[:-2]):
         with connected(live, sent) as client:
@@ -233,9 +230,8 @@ def test_who_never_ends_a_head_is_hung_up_on(
 
 
 def test_an_old_connection_closes_after_an_answer_that_says_so(
-    launch: Launch, monkeypatch: pytest.MonkeyPatch
+    live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live = launch()
     asked = head("GET /livez HTTP/1.1")
     with connected(live, asked, head("GET /livez HTTP/1.1", CLOSE)) as client:
         assert ["connection" in each.headers for each in answers(client)] == [False, True]

@@ -1,7 +1,7 @@
 """What one namespace does leaves the others alone."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,8 +29,8 @@ class Tenants:
 ServeTenants = Callable[..., Tenants]
 
 
-@pytest.fixture
-def serve_tenants(launch: Launch) -> Iterator[ServeTenants]:
+@contextmanager
+def serving(launch: Launch) -> Iterator[ServeTenants]:
     with ExitStack() as stack:
 
         def serve(**limits: int) -> Tenants:
@@ -50,6 +50,19 @@ def serve_tenants(launch: Launch) -> Iterator[ServeTenants]:
         yield serve
 
 
+@pytest.fixture
+def serve_tenants(launch: Launch) -> Iterator[ServeTenants]:
+    with serving(launch) as serve:
+        yield serve
+
+
+@pytest.fixture(scope="module")
+def tenants(share: Launch) -> Iterator[Tenants]:
+    """A service in which a namespace may have two sessions and two aliases."""
+    with serving(share) as serve:
+        yield serve(max_sessions=2, max_aliases=2)
+
+
 def turn(client: httpx.Client, text: str, session: str = "s") -> httpx.Response:
     body = {"speaker": "user", "text": text, "respond": False}
     return client.post(f"/sessions/{session}/turn", json=body)
@@ -60,10 +73,7 @@ def kind(response: httpx.Response) -> str:
     return str(response.status_code) if response.is_success else problem(response)[1]
 
 
-def test_nobody_learns_from_the_cache_what_another_namespace_said(
-    serve_tenants: ServeTenants,
-) -> None:
-    tenants = serve_tenants()
+def test_nobody_learns_from_the_cache_what_another_namespace_said(tenants: Tenants) -> None:
     hits = tenants.live.increase("turnwise_vector_cache_hits_total")
     for client in (tenants.flood, tenants.calm):
         context = {"context": [{"speaker": "user", "text": "Secret"}], "candidates": ["a"]}
@@ -71,8 +81,7 @@ def test_nobody_learns_from_the_cache_what_another_namespace_said(
     assert hits() == 0
 
 
-def test_live_sessions_of_a_namespace_are_limited(serve_tenants: ServeTenants) -> None:
-    tenants = serve_tenants(max_sessions=2)
+def test_live_sessions_of_a_namespace_are_limited(tenants: Tenants) -> None:
     for client in (tenants.flood, tenants.calm):
         assert [kind(turn(client, "Hello", session=name)) for name in "ab"] == ["200", "200"]
         rejected = turn(client, "Hello", session="c")
@@ -116,8 +125,7 @@ def test_a_replica_with_another_clock_counts_the_same_sessions(
     assert kind(turn(tenants.calm, "Hello", session="d")) == "namespace-full"
 
 
-def test_aliases_of_a_namespace_are_limited(serve_tenants: ServeTenants) -> None:
-    tenants = serve_tenants(max_aliases=2)
+def test_aliases_of_a_namespace_are_limited(tenants: Tenants) -> None:
     for client in (tenants.flood, tenants.calm):
         for pool in "pq":
             assert kind(client.put(f"/pools/{pool}", json={})) == "200"

@@ -133,7 +133,7 @@ def test_a_wrong_change_is_rejected_by_its_field(
     assert shop.get(OF_PAY)["text"] == "By card."
 
 
-@pytest.mark.parametrize("method", ["GET", "PATCH"])
+@pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
 def test_no_candidate_and_no_pool(shop: Live, method: str) -> None:
     body = {} if method == "PATCH" else None
     for path, kind in (
@@ -163,24 +163,6 @@ EDITOR = {"Authorization": "Bearer editor"}
 READER = {"Authorization": "Bearer reader"}
 
 
-@pytest.fixture
-def keyed(launch: Launch) -> Live:
-    """A service with the keys `reader`, `editor` and `both` of one namespace, and a pool `shop`."""
-    keys = [api_key("reader", "select"), api_key("editor", "pools"), api_key("both")]
-    live = launch(api_keys=[key | {"name": "shop"} for key in keys])
-    live.put("/pools/shop", {}, headers=EDITOR)
-    live.put("/pools/shop/candidates", [CARD], headers=EDITOR)
-    return live
-
-
-def test_either_scope_may_list_and_one_may_change(keyed: Live) -> None:
-    for headers in (EDITOR, READER):
-        for path in ("/pools/shop/candidates", OF_PAY):
-            assert keyed.http.get(path, headers=headers).status_code == 200
-    assert keyed.http.patch(OF_PAY, json={}, headers=READER).status_code == 403
-    assert keyed.http.patch(OF_PAY, json={}, headers=EDITOR).status_code == 200
-
-
 PRIVATE = "Does my card 4111 work?"
 RESPONSES = {
     "turn": ("/sessions/s/turn", {"speaker": "user", "text": PRIVATE, "pool": "shop"}),
@@ -193,16 +175,36 @@ RESPONSES = {
 }
 
 
-@pytest.fixture
-def taught(keyed: Live) -> Live:
-    """Where candidate `pay` has learned a message of a user."""
+@pytest.fixture(scope="module")
+def taught(share: Launch) -> Live:
+    """A service with three keys of one namespace, where candidate `pay` has learned a message."""
+    keys = [api_key("reader", "select"), api_key("editor", "pools"), api_key("both")]
+    live = share(api_keys=[key | {"name": "shop"} for key in keys])
+    live.put("/pools/shop", {}, headers=EDITOR)
+    live.put("/pools/shop/candidates", [CARD], headers=EDITOR)
     both = {"Authorization": "Bearer both"}
     said = {"speaker": "user", "text": PRIVATE, "pool": "shop"}
-    keyed.ok(keyed.http.post("/sessions/first/turn", json=said, headers=both))
+    live.ok(live.http.post("/sessions/first/turn", json=said, headers=both))
     chosen = {"candidate": "pay", "event": "chosen", "learn": True}
     where = "/sessions/first/turns/1/feedback"
-    assert keyed.ok(keyed.http.post(where, json=chosen, headers=both))["learned"]
-    return keyed
+    assert live.ok(live.http.post(where, json=chosen, headers=both))["learned"]
+    return live
+
+
+def test_either_scope_may_list_and_one_may_change(taught: Live) -> None:
+    for headers in (EDITOR, READER):
+        for path in ("/pools/shop/candidates", OF_PAY):
+            assert taught.http.get(path, headers=headers).status_code == 200
+    assert taught.http.patch(OF_PAY, json={}, headers=READER).status_code == 403
+    assert taught.http.patch(OF_PAY, json={}, headers=EDITOR).status_code == 200
+
+
+def test_teaching_needs_the_scope_of_pools(taught: Live) -> None:
+    body = {"candidate": "pay", "event": "edited", "text": "Cash.", "learn": True}
+    answer = taught.http.post("/sessions/first/turns/1/feedback", json=body, headers=READER)
+    assert problem(answer) == (403, "forbidden")
+    kept = taught.ok(taught.http.get("/sessions/first", headers=READER))["feedback"]
+    assert [each["event"] for each in kept] == ["chosen"]
 
 
 def test_a_replayed_turn_shows_a_learned_example_only_to_the_scope_of_pools(taught: Live) -> None:

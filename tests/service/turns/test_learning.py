@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.messages import REPLIES, problem, write_lines
-from tests.support.service import Launch, Live, Turnwise, api_key
+from tests.support.service import Launch, Live, Turnwise
 from turnwise.service.use_cases import learning
 
 ASKED = "Where on earth is my parcel?"
@@ -103,32 +103,17 @@ def test_learned_examples_can_be_removed_alone(live: Live) -> None:
 
 
 def test_a_deletion_removes_what_came_from_the_sessions_of_a_user(
-    launch: Launch, turnwise: Turnwise
+    live: Live, turnwise: Turnwise
 ) -> None:
-    live = launch(api_keys=[api_key("boss", "admin", "pools", "select")])
-    live.http.headers["Authorization"] = "Bearer boss"
-    live.fill()
     live.fill(pool="other")
     teach(live, "One?", "u1-a", learn=True)
     live.turn("u1-b", "user", "Two?", pool="other", top_k=len(REPLIES))
     live.feedback("r4", "chosen", session="u1-b", learn=True)
     teach(live, "Three?", "u2-a", learn=True)
-    words = ("session", "delete", "u1-", "--learned", "--url", live.url, "--key", "boss")
-    assert turnwise(*words).out == "sessions deleted: 2\nlearned examples removed: 2\n"
+    options = ("--url", live.url, "--key", "tests", "--namespace", live.namespace)
+    ended = turnwise("session", "delete", "u1-", "--learned", *options)
+    assert ended.out == "sessions deleted: 2\nlearned examples removed: 2\n"
     assert (learned(live), learned(live, "other")) == ([("r4", "Three?")], [])
-
-
-def test_teaching_needs_the_scope_pools(launch: Launch) -> None:
-    keys = [api_key("reader", "select"), api_key("boss", "admin")]
-    live = launch(api_keys=keys)
-    live.http.headers.update({"Authorization": "Bearer boss", "Turnwise-Namespace": "reader"})
-    live.fill()
-    live.http.headers.update({"Authorization": "Bearer reader"})
-    live.turn("s", "user", ASKED, top_k=len(REPLIES))
-    body = {"candidate": "r4", "event": "chosen", "learn": True}
-    answer = live.http.post("/sessions/s/turns/1/feedback", json=body)
-    assert problem(answer) == (403, "forbidden")
-    assert live.get("/sessions/s")["feedback"] == []
 
 
 @pytest.fixture

@@ -40,19 +40,13 @@ class Served(NamedTuple):
         return np.asarray(parts)
 
 
-@pytest.fixture(params=[EncoderKind.CURVED, EncoderKind.SINGLE], scope="module")
-def kind(request: pytest.FixtureRequest) -> EncoderKind:
-    found: EncoderKind = request.param
-    return found
-
-
 @pytest.fixture(scope="module")
 def _served(
     share: Launch,
-    kind: EncoderKind,
     model_of: Callable[[EncoderKind], dict[str, object]],
     tiny_encoder: Callable[[EncoderKind], UtteranceEncoder],
 ) -> Served:
+    kind = EncoderKind.CURVED
     return Served(share(**model_of(kind)), tiny_encoder(kind))
 
 

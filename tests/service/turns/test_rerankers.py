@@ -9,14 +9,13 @@ import torch
 from sentence_transformers import CrossEncoder
 
 from tests.support.messages import REPLIES, posts, scores, wrong
-from tests.support.rerankers import save_tiny_cross_encoder, tiny_ioi
+from tests.support.rerankers import save_tiny_cross_encoder
 from tests.support.service import Launch, Live, with_replies
 from turnwise.models.arrays import Float32
 from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.roles import EncoderKind
 
-WORDS = tuple(sorted({word for text in REPLIES for word in text.lower().split()}))
 SAID = ["Hello there", "Hi, how can I help?", "My parcel has not come.", "Let me look into it."]
 
 
@@ -26,25 +25,8 @@ def pairwise(pairwise_folder: Path) -> PairwiseModel:
 
 
 @pytest.fixture(scope="module")
-def ioi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ioi") / "model"
-    tiny_ioi(WORDS).save(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def ioi(ioi_folder: Path) -> IoI:
     return IoI.load(ioi_folder, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def _reranking(share: Launch, ioi_folder: Path) -> Live:
-    return share(reranker=ioi_folder)
-
-
-@pytest.fixture
-def reranking(_reranking: Live) -> Live:
-    return with_replies(_reranking)
 
 
 @pytest.fixture(scope="module")
@@ -135,46 +117,42 @@ def test_a_service_without_the_model_says_so(
     assert plain.http.get("/pools/pairs").status_code == 404
 
 
-def test_rank_takes_the_reranker_for_the_next_utterance_score(reranking: Live, ioi: IoI) -> None:
+def test_rank_takes_the_reranker_for_the_next_utterance_score(calibrated: Live, ioi: IoI) -> None:
     context = posts(alternating(SAID[:3]))
     wanted = ioi.scores(SAID[:3], REPLIES)
     asked = {"context": context, "candidates": REPLIES, "rerank": "ioi"}
-    answer = reranking.post("/rank", **asked)
+    answer = calibrated.post("/rank", **asked)
     assert [one["index"] for one in answer["ranking"]] == np.argsort(-wanted).tolist()
     goals = [{"text": "Thank you", "speaker": "user"}]
-    toward = reranking.post("/rank", **asked, goals=goals, fit_weight=2.0)
+    toward = calibrated.post("/rank", **asked, goals=goals, fit_weight=2.0)
     for one in toward["ranking"]:
         assert one["fit"] == pytest.approx(float(wanted[one["index"]]), abs=1e-5)
         assert one["score"] == pytest.approx(one["goals"][0] + 2 * one["fit"], abs=1e-4)
 
 
-def test_more_candidates_than_a_short_list_are_not_reranked(reranking: Live) -> None:
+def test_more_candidates_than_a_short_list_are_not_reranked(calibrated: Live) -> None:
     context = posts([("user", "Hello")])
     body = {"context": context, "candidates": ["x"] * 101, "rerank": "ioi"}
-    assert wrong(reranking.http.post("/rank", json=body)) == [["body", "candidates"]]
+    assert wrong(calibrated.http.post("/rank", json=body)) == [["body", "candidates"]]
     goals = [{"text": "Bye"}]  # alone they ask for no score that has a limit
-    assert len(reranking.post("/rank", **body, goals=goals)["ranking"]) == 101
+    assert len(calibrated.post("/rank", **body, goals=goals)["ranking"]) == 101
 
 
-def test_without_a_reranker_nothing_is_reranked(live: Live) -> None:
-    sample = ("turnwise_stage_seconds_count", {"stage": "rerank"})
-    counted = live.services.metrics.registry.get_sample_value(*sample)
-    live.post("/rank", context=posts([("user", "Hello")]), candidates=REPLIES)
-    assert live.services.metrics.registry.get_sample_value(*sample) == counted
+def test_without_a_reranker_none_can_be_asked_for(live: Live) -> None:
     assert wrong(live.try_turn(rerank="ioi")) == [["body", "rerank"]]
     assert live.http.get("/sessions/s").status_code == 404
 
 
 def test_a_reranker_that_fails_leaves_the_session_as_it_was(
-    reranking: Live, monkeypatch: pytest.MonkeyPatch
+    calibrated: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(IoI, "scores", broken)
-    assert reranking.try_turn(rerank="ioi").status_code == 500
-    assert reranking.http.get("/sessions/s").status_code == 404
-    assert reranking.turn("s", "user", "Hello")["turn"] == 1
+    assert calibrated.try_turn(rerank="ioi").status_code == 500
+    assert calibrated.http.get("/sessions/s").status_code == 404
+    assert calibrated.turn("s", "user", "Hello")["turn"] == 1
 
 
 def test_a_cross_encoder_reads_the_last_three_utterances_with_each_candidate(

@@ -107,21 +107,6 @@ def test_the_vectors_of_a_step_are_those_of_the_heads(encoder_config: EncoderCon
                 np.testing.assert_allclose(got[v, t].detach().numpy(), wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "objective"),
-    [
-        (EncoderKind.CURVED_WITHOUT_SPEAKERS, "ccl"),
-        (EncoderKind.TRIPLE_WITHOUT_SPEAKERS, "c3l"),
-    ],
-)
-def test_an_encoder_trains_without_speakers(
-    kind: EncoderKind, objective: str, encoder_config: EncoderConfig
-) -> None:
-    learner = make_learner(without_nli(encoder_config), kind=kind, objectives={objective: 1.0})
-    losses = take_steps(learner, 8)
-    assert losses[-1] < 0.9 * losses[0]
-
-
 def test_c3l_can_learn_from_the_pairs_of_ccl(encoder_config: EncoderConfig) -> None:
     found = []
     for positives in ("triples", "pairs"):

@@ -62,6 +62,8 @@ class Exchange:
             (name, value.lower()) == (b"expect", b"100-continue")
             for name, value in scope["headers"]
         )
+        self._head = b""
+        """The head of an answer of known length, until it goes out with the body."""
         self._has_body = True
         self._is_chunked = False
         self._unsent: int | None = None
@@ -116,11 +118,12 @@ class Exchange:
         if self.is_over:
             return
         if message["type"] == "http.response.start":
-            self._write_head(message["status"], message.get("headers", ()))
+            self._begin_answer(message["status"], message.get("headers", ()))
         else:
             self._write_body(message.get("body", b""), more=message.get("more_body", False))
 
-    def _write_head(self, status: int, headers: Headers) -> None:
+    def _begin_answer(self, status: int, headers: Headers) -> None:
+        """Write the head, or let it wait for a body of known length, which follows at once."""
         self.is_started = True
         lines = [_STATUS_LINES[status]]
         names = set()
@@ -140,18 +143,23 @@ class Exchange:
         if not self.keep_alive and b"connection" not in names:
             lines.append(b"connection: close\r\n")
         lines.append(b"\r\n")
-        self._transport.write(b"".join(lines))
+        head = b"".join(lines)
+        if self._unsent is None:
+            self._transport.write(head)
+        else:
+            self._head = head  # one system call for both, and the client wakes up once
 
     def _write_body(self, part: bytes, *, more: bool) -> None:
-        if self._has_body and self._is_chunked and part:
-            self._transport.write(b"%x\r\n%s\r\n" % (len(part), part))
-        elif self._has_body and part:
-            self._transport.write(part)
+        sent = part if self._has_body else b""
+        if self._is_chunked and part:
+            sent = b"%x\r\n%s\r\n" % (len(part), part)
+        self._transport.writelines([self._head, sent])
+        self._head = b""
         if self._unsent is not None:
             self._unsent -= len(part)
         if more:
             return
-        if self._has_body and self._is_chunked:
+        if self._is_chunked:
             self._transport.write(b"0\r\n\r\n")
         if self._has_body and self._unsent:
             self.keep_alive = False  # the client would take the next answer for the rest of this

@@ -3,8 +3,8 @@
 It starts `turnwise serve` twice, with its private Redis and the given pool: first with batches,
 then with one text a batch. One client posts turns one after the other; then 32 sessions do so at
 once. Each session waits for its answers (`overload.py` sends turns without waiting). The processor
-time of a turn is that of the service with all its threads, of Redis, and of the client. A pool is a
-file, or a number of candidates to generate.
+time of a turn is that of the service with all its threads, of its event loop alone, of Redis, and
+of the client. A pool is a file, or a number of candidates to generate.
 
     python -m benchmarks.load [--turns 300] [--sessions 32] [--pool FILE_OR_NUMBER] [--out FILE]
 """
@@ -56,9 +56,10 @@ def many_sessions(service: Served, name: str, options: argparse.Namespace, rows:
 
 
 def cpu_seconds(service: Served) -> dict[str, float]:
-    """Return the processor time of the service, of its Redis, and of this client so far."""
+    """Return the processor time of the service, its event loop, Redis and this client so far."""
     return {
         "service": service.process.cpu_seconds,
+        "event_loop": service.process.main_cpu_seconds,
         "redis": service.redis_process.cpu_seconds,
         "client": time.process_time(),
     }

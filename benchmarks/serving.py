@@ -84,8 +84,12 @@ class Process:
 
     @property
     def cpu_seconds(self) -> float:
-        fields = self._read("stat").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return self._cpu_seconds("stat")
+
+    @property
+    def main_cpu_seconds(self) -> float:
+        """Those of its main thread, in which a service runs the event loop."""
+        return self._cpu_seconds(f"task/{self.pid}/stat")
 
     @property
     def resident(self) -> int:
@@ -104,6 +108,10 @@ class Process:
     @property
     def files(self) -> int:
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    def _cpu_seconds(self, file: str) -> float:
+        fields = self._read(file).rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _number(self, name: str) -> int:
         found = re.search(rf"^{name}:\s+(\d+)", self._read("status"), re.M)

@@ -154,6 +154,7 @@ class FollowedPools:
         """
         if newest:
             key = await self.directory.resolve(name)
+            self.names.note_alias(name, key)
         else:
             key = self.resolve(name)
         if key not in self.in_memory:

@@ -11,6 +11,7 @@ from tests.unit.pools.conftest import (
     Replica,
     StartReplica,
     patch_records,
+    some,
 )
 from turnwise.service.errors import Conflict, PoolNotFound, PoolNotReady
 from turnwise.service.pools import following
@@ -45,6 +46,28 @@ async def test_a_poll_that_began_before_an_alias_moved_does_not_move_it_back(
     await one.follower.poll()
     assert await served(one) == ["b"]
     assert await served(one, "new") == ["a"]
+
+
+@pytest.mark.parametrize("has_read", [False, True])
+async def test_edits_by_an_alias_go_to_the_pool_that_it_stands_for_now(
+    start: StartReplica, monkeypatch: pytest.MonkeyPatch, has_read: bool
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one = await start()
+    two = await start()
+    await one.fill("a", "a")
+    await one.fill("b", "b")
+    await one.pools.point("n", "shop", "a")
+    assert await served(two) == ["a"]
+    if has_read:
+        await two.pools.view("n", "b")
+    await one.pools.point("n", "shop", "b")
+    await two.pools.upsert("n", "shop", some("more"))
+    assert await served(two) == ["b", "more"]
+    assert await served(two, "a") == ["a"]
+    assert await served(two, "b") == ["b", "more"]
+    await two.pools.create("n", "shop", PoolRequest(description="described"))
+    assert two.info("b").description == "described"
 
 
 async def test_a_replica_serves_the_former_pool_until_it_has_read_the_new_one(

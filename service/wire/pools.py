@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, Json
+from pydantic import AfterValidator, Field, Json, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from turnwise.service.wire.fields import (
     MAX_CANDIDATES,
@@ -73,7 +74,28 @@ def list_after(metadata: Mapping[str, Any]) -> list[Any]:
     return named if isinstance(named, list) else [named]
 
 
-class UploadedCandidate(Value):
+class _CandidateFields(Value):
+    """Fields of a candidate, whose error for `after` says where that belongs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _explain_after(cls, fields: Any) -> Any:  # noqa: ANN401 - whatever the JSON holds
+        if isinstance(fields, dict) and AFTER in fields:
+            what = f"there is no such field, but metadata.{AFTER} is one"
+            raise ValidationError.from_exception_data(
+                cls.__name__,
+                [
+                    InitErrorDetails(
+                        type=PydanticCustomError("misplaced", what),
+                        loc=(AFTER,),
+                        input=fields[AFTER],
+                    )
+                ],
+            )
+        return fields
+
+
+class UploadedCandidate(_CandidateFields):
     """A candidate to put into a pool."""
 
     # Uploads are limited; files of earlier releases may hold longer texts.
@@ -99,7 +121,7 @@ def derive_id(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class CandidateChange(Value):
+class CandidateChange(_CandidateFields):
     """Fields of a candidate to change. Those that are left out stay as they are."""
 
     text: Text | None = None

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from turnwise.models.texts import shorten
 from turnwise.service.cli.pages import read_pages
-from turnwise.service.client import CandidateFile, NotFoundError, Pool
+from turnwise.service.client import CandidateFile, NotFoundError, Pool, UploadedCandidate
+from turnwise.service.wire.pools import PoolCandidate
 
-_COMPARED = ("text", "metadata", "examples", "group", "body")
-"""Fields that loading a file may change."""
+_COMPARED = ("text", "examples", "group", "body")
+"""Fields that loading a file may change, beside those of the metadata."""
 _PAGE = 500
 _SHOWN = 10
 """Candidates of a kind that are shown."""
@@ -25,6 +26,8 @@ class PoolChanges:
     """Texts by id: the pool does not have these candidates."""
     changed: dict[str, str] = field(default_factory=dict)
     """The pool has others with these ids."""
+    fields: dict[str, list[str]] = field(default_factory=dict)
+    """The names of the fields that differ, of each changed candidate."""
     unchanged: int = 0
     missing: dict[str, str] = field(default_factory=dict)
     """The file does not have these candidates of the pool."""
@@ -41,10 +44,11 @@ class PoolChanges:
                 candidate = given.pop(held.id, None)
                 if candidate is None:
                     changes.missing[held.id] = held.text
-                elif all(getattr(candidate, name) == getattr(held, name) for name in _COMPARED):
-                    changes.unchanged += 1
-                else:
+                elif fields := _find_differences(candidate, held):
                     changes.changed[held.id] = candidate.text
+                    changes.fields[held.id] = fields
+                else:
+                    changes.unchanged += 1
         except NotFoundError:
             changes.pool_exists = False
         changes.new = {id: candidate.text for id, candidate in given.items()}
@@ -55,6 +59,20 @@ class PoolChanges:
         missing = self.missing if removed else {}
         for mark, texts in (("+", self.new), ("~", self.changed), ("-", missing)):
             for id, text in list(texts.items())[:_SHOWN]:
-                yield f"{mark} {id}: {' '.join(shorten(text, _WIDTH).split())}"
+                fields = self.fields.get(id)
+                differ = f"  [{', '.join(fields)}]" if fields else ""
+                yield f"{mark} {id}: {' '.join(shorten(text, _WIDTH).split())}{differ}"
             if len(texts) > _SHOWN:
                 yield f"{mark} and {len(texts) - _SHOWN} more"
+
+
+def _find_differences(given: UploadedCandidate, held: PoolCandidate) -> list[str]:
+    """Return the names of the fields that loading would change, and of the metadata."""
+    names = [name for name in _COMPARED if getattr(given, name) != getattr(held, name)]
+    metadata = {**held.metadata, **given.metadata}
+    names += [
+        f"metadata.{name}"
+        for name in metadata
+        if given.metadata.get(name) != held.metadata.get(name)
+    ]
+    return names

@@ -42,7 +42,7 @@ def test_load_replaces_a_pool_and_shows_first_what_would_change(
     said = command(*load, "--dry-run", "--replace")
     assert said.splitlines()[1:] == [
         "+ 4: Yes",
-        "~ 3: Thank you",
+        "~ 3: Thank you  [text]",
         "- 1: Hello",
         "pool p: 1 new, 1 changed, 1 as before; 1 that the file lacks would go",
     ]

@@ -16,9 +16,14 @@ version is written whole or not at all, and chunks that are never committed disa
 import asyncio
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from time import monotonic, time
 from typing import Any, cast
 
+from redis.asyncio.lock import Lock
+from redis.exceptions import LockError
+
+from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.encoding import Kind
 from turnwise.service.pools.memory.edits import Edit, split_edit
@@ -56,6 +61,9 @@ RENEW_SECONDS = 300
 """Seconds of staging after which the chunks so far get `_STAGED_SECONDS` again."""
 _GRACE_SECONDS = 120
 _LOCK_SECONDS = 120
+EDIT_SECONDS = 15.0
+"""Seconds after which the lock of edits expires if its replica has ended."""
+_EDIT_RETRY_SECONDS = 0.02
 
 
 class PoolRecords(Commands):
@@ -132,6 +140,31 @@ class PoolRecords(Commands):
                 measured=int(meta.get("measured", 0)),
             ),
         )
+
+    @asynccontextmanager
+    async def lock_edits(self, key: PoolKey) -> AsyncIterator[None]:
+        """Let no other replica edit a pool in a candidate store until the block ends.
+
+        If the replica ends within the block, the others wait until the lock expires.
+        """
+        lock = self._redis.lock(_key(key, "edit"), timeout=EDIT_SECONDS, thread_local=False)
+        while not await self.execute("pool_write", lock.acquire(blocking=False)):
+            await asyncio.sleep(_EDIT_RETRY_SECONDS)
+        renewing = asyncio.create_task(self._renew_lock(lock))
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            with suppress(StateUnavailable, LockError):  # then it expires, or has expired
+                await self.execute("pool_write", lock.release())
+
+    async def _renew_lock(self, lock: Lock) -> None:
+        """Let a lock expire later, again and again: an edit of many candidates takes long."""
+        with suppress(LockError):
+            while True:
+                await asyncio.sleep(EDIT_SECONDS / 3)
+                with suppress(StateUnavailable):
+                    await self.execute("pool_write", lock.reacquire())
 
     async def count_edit(self, key: PoolKey, collection: str, size: int) -> int | None:
         """Count an edit of a pool in a candidate store; return its version.

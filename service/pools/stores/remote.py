@@ -90,8 +90,7 @@ class _Plan(NamedTuple):
 class RemotePool(Pool):
     """A pool in a candidate store, as this replica last read it; empty before the first read.
 
-    The edits of this replica are written one after the other. If two replicas change one candidate
-    at once, the later one wins.
+    Edits are written one after the other, also those of several replicas.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class RemotePool(Pool):
         self._measured_at = -math.inf
         self._write_lock = asyncio.Lock()
         self._written = 0
-        """Number of edits that this replica has written."""
+        """Number of edits that this replica has written, also of those that failed halfway."""
 
     @property
     def revision(self) -> Revision | None:
@@ -207,30 +206,35 @@ class RemotePool(Pool):
     ) -> Edited:
         """Write the candidates that a function makes of those in the pool, and count one edit.
 
-        Encoding takes long, so it runs without the lock. If another edit of this replica was
-        written meanwhile, the candidates are made again.
+        Encoding takes long, so it runs without the lock. If another edit was written meanwhile, the
+        candidates are made again.
         """
         known = self.known
         vectors = KnownVectors()
         written = self._written
         plan = await self._plan(known, ids, make, vectors, progress)
-        async with self._writing():
-            if written != self._written:
-                plan = await self._plan(known, ids, make, vectors)
+        async with self._writing() as newest:
+            if newest.position != known.position or self._written != written:
+                plan = await self._plan(newest, ids, make, vectors)
             changed = plan.batch.candidates
             if not changed:
-                return Edited(known.position.version, 0, 0, known.size)
-            await write(self.store, known.collection.name, plan.batch)
-            await self.store.remove(name_examples(known.collection.name), plan.former_rows)
-            version, size = await self._count_edit(known)
+                return Edited(newest.position.version, 0, 0, newest.size)
+            await write(self.store, newest.collection.name, plan.batch)
+            await self.store.remove(name_examples(newest.collection.name), plan.former_rows)
+            version, size = await self._count_edit(newest)
         return Edited(version, len(changed), 0, size)
 
     @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[None]:
-        """Let the edits of this replica write one after the other, and count them."""
-        async with self._write_lock:
+    async def _writing(self) -> AsyncIterator[StoredPool]:
+        """Let no other edit write until the block ends; yield the newest version of the pool.
+
+        Without that, the size that one edit counts could lack what another one adds, and one could
+        remove the rows of examples that another one has just written.
+        """
+        async with self._write_lock, self.records.lock_edits(self.key):
+            await self.refresh()
             try:
-                yield
+                yield self.known
             finally:
                 self._written += 1
 
@@ -260,9 +264,8 @@ class RemotePool(Pool):
 
     async def remove(self, ids: Iterable[str]) -> Removed:
         """Remove the candidates, and count one edit."""
-        known = self.known
         wanted = list(dict.fromkeys(ids))
-        async with self._writing():
+        async with self._writing() as known:
             has = await fetch_rows(self.store, known.collection.name, wanted)
             gone = [stored.candidate for stored in has.values()]
             if not gone:

@@ -243,6 +243,28 @@ async def test_a_candidate_keeps_all_that_it_learns_at_once(filled: Fill) -> Non
 
 
 @any_store
+async def test_edits_of_two_replicas_at_once_all_count(filled: Fill, start_with: StartWith) -> None:
+    one = await filled(*CANDIDATES)
+    two = await start_with()
+    replicas = (one, two)
+    for replica in replicas:
+        await replica.find()
+    learned = [Learned(f"Cash {number}?", 1764250000.0 + number) for number in range(4)]
+    await asyncio.gather(
+        *(
+            replica.pools.revise("n", "p", partial(Candidate.learn, example=each), ["pay"])
+            for replica, each in zip(replicas * 2, learned, strict=True)
+        ),
+        *(replica.upsert(f"Of {number}.") for number, replica in enumerate(replicas)),
+    )
+    for replica in replicas:
+        await replica.pools.load("n", "p")
+        held = await contents(replica)
+        assert {*held["pay"].learned} == {*learned}
+        assert (replica.info().size, replica.version()) == (len(CANDIDATES) + 2, 7)
+
+
+@any_store
 async def test_candidates_that_replace_others_keep_what_those_have_learned(filled: Fill) -> None:
     replica = await filled(*CANDIDATES)
     wanted = [

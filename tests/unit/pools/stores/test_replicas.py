@@ -310,9 +310,12 @@ def polls_by_hand_and_early_folds(
     monkeypatch.setattr(upkeep, "MIN_ENTRIES", 1)
 
 
+MILVUS = pytest.param("milvus", False, marks=pytest.mark.nightly)
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
-    ("engine", "cluster"), [("local", False), ("local", True), ("qdrant", False)]
+    ("engine", "cluster"), [("local", False), ("local", True), ("qdrant", False), MILVUS]
 )
 async def test_replicas_do_what_dictionaries_say(
     start_with: StartWith,

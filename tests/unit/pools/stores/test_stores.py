@@ -115,6 +115,23 @@ async def test_search_returns_the_exact_scores_best_first(filled: Fill, engine: 
         await view.search(np.full_like(query, np.nan), 1)
 
 
+@any_store
+async def test_an_edit_that_changes_nothing_returns_the_newest_version(
+    filled: Fill, start_with: StartWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "POLL_SECONDS", 60.0)
+    one = await filled("One.")
+    two = await start_with()
+    await two.find()
+    await one.upsert("Two.")
+    same = await two.upsert("Two.")
+    assert (same.version, same.upserted, same.size) == (2, 0, 2)
+    await one.remove("Two.")
+    removed = await two.pools.remove_many("n", "p", [some("Two.")[0].id])
+    assert (removed.version, removed.missing, removed.size) == (3, 1, 1)
+    assert two.version() == 3
+
+
 @any_engine
 async def test_a_text_that_the_pool_has_is_not_encoded_again(filled: Fill) -> None:
     replica = await filled("One.", "Two.")

@@ -74,28 +74,7 @@ def list_after(metadata: Mapping[str, Any]) -> list[Any]:
     return named if isinstance(named, list) else [named]
 
 
-class _CandidateFields(Value):
-    """Fields of a candidate, whose error for `after` says where that belongs."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _explain_after(cls, fields: Any) -> Any:  # noqa: ANN401 - whatever the JSON holds
-        if isinstance(fields, dict) and AFTER in fields:
-            what = f"there is no such field, but metadata.{AFTER} is one"
-            raise ValidationError.from_exception_data(
-                cls.__name__,
-                [
-                    InitErrorDetails(
-                        type=PydanticCustomError("misplaced", what),
-                        loc=(AFTER,),
-                        input=fields[AFTER],
-                    )
-                ],
-            )
-        return fields
-
-
-class UploadedCandidate(_CandidateFields):
+class UploadedCandidate(Value):
     """A candidate to put into a pool."""
 
     # Uploads are limited; files of earlier releases may hold longer texts.
@@ -121,7 +100,7 @@ def derive_id(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class CandidateChange(_CandidateFields):
+class CandidateChange(Value):
     """Fields of a candidate to change. Those that are left out stay as they are."""
 
     text: Text | None = None
@@ -137,6 +116,24 @@ class CandidateChange(_CandidateFields):
     """The group; null makes the candidate an answer of its own."""
     body: CandidateBody | None = None
     """The longer text that is returned with it; null removes it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _explain_after(cls, fields: Any) -> Any:  # noqa: ANN401 - whatever the JSON holds
+        """Raise an error for a field `after` that says where that belongs."""
+        if isinstance(fields, dict) and AFTER in fields:
+            what = f"there is no such field, but metadata.{AFTER} is one"
+            raise ValidationError.from_exception_data(
+                cls.__name__,
+                [
+                    InitErrorDetails(
+                        type=PydanticCustomError("misplaced", what),
+                        loc=(AFTER,),
+                        input=fields[AFTER],
+                    )
+                ],
+            )
+        return fields
 
 
 class PoolCalibration(Value):

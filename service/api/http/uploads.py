@@ -35,6 +35,7 @@ from turnwise.service.pools.memory.free_memory import Admission, Memory
 from turnwise.service.settings import Limits
 from turnwise.service.threads import FairThreads
 from turnwise.service.wire.pools import (
+    AFTER,
     NDJSON,
     Edited,
     FileEdited,
@@ -167,7 +168,8 @@ class _JsonUpload:
         try:
             uploaded = UploadedCandidate.model_validate(item)
         except ValidationError as error:
-            self._fail(*join_errors(error.errors(include_input=False), item, loc).errors)
+            errors = join_errors(error.errors(include_input=False), item, loc).errors
+            self._fail(*map(_explain_after, errors))
             return
         for field, message in find_excesses(uploaded):
             self._fail(FieldError((*loc, field), message))
@@ -208,6 +210,13 @@ class _JsonUpload:
     def _stop_at_errors(self, count: int) -> None:
         if len(self._errors) >= count:
             raise InvalidRequest(self._errors, "; nothing was changed")
+
+
+def _explain_after(error: FieldError) -> FieldError:
+    """Return the error; that of a field `after` of a candidate also names the right place."""
+    if error.loc[1:] != (AFTER,):
+        return error
+    return FieldError(error.loc, f"{error.msg}, but metadata.{AFTER} is one")
 
 
 async def _read_array(request: Request) -> bytes:

@@ -168,6 +168,8 @@ async def test_after_outside_of_the_metadata_is_told_where_it_belongs(
     assert response.json()["detail"] == (
         "body.0.after: there is no such field, but metadata.after is one; nothing was changed"
     )
+    response = await upload(client, lines_of({"text": "", "after": "day"}))
+    assert [error["loc"][2] for error in response.json()["errors"]] == ["text", "after"]
     response = await client.patch("/pools/p/candidates/a", json={"after": "day"})
     assert response.json()["detail"] == (
         "body.after: there is no such field, but metadata.after is one"

@@ -1,9 +1,30 @@
 """Runs the commands and Lua scripts of pools on Redis, and turns its errors into ours."""
 
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
 
+from redis.asyncio.lock import Lock
+from redis.exceptions import LockError
+
+from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics, Operation
-from turnwise.service.redis.connection import Redis, load_scripts, redis_errors
+from turnwise.service.redis.connection import Redis, load_scripts, read_clock, redis_errors
+
+_LOCK_RETRY_SECONDS = 0.02
+
+
+class Held(NamedTuple):
+    """A lock that this replica holds.
+
+    Attributes:
+        lock: The lock.
+        since: A time right before this replica got it, in seconds of the clock of Redis.
+    """
+
+    lock: Lock
+    since: float
 
 
 class Commands:
@@ -24,3 +45,25 @@ class Commands:
         """Return the answer to a command of redis-py."""
         with redis_errors(self._metrics, operation):
             return await command
+
+    @asynccontextmanager
+    async def hold_lock(self, name: str, seconds: float) -> AsyncIterator[Held]:
+        """Hold a lock until the block ends; wait for the replica that holds it.
+
+        If a replica ends within its block, the others wait until the lock expires.
+
+        Args:
+            name: The key of the lock.
+            seconds: Seconds after which it expires, unless somebody extends it.
+        """
+        lock = self._redis.lock(name, timeout=seconds, thread_local=False)
+        while True:
+            now = await self.execute("pool_read", read_clock(self._redis)) / 1e6
+            if await self.execute("pool_write", lock.acquire(blocking=False)):
+                break
+            await asyncio.sleep(_LOCK_RETRY_SECONDS)
+        try:
+            yield Held(lock, now)
+        finally:
+            with suppress(StateUnavailable, LockError):  # then it expires, or has expired
+                await self.execute("pool_write", lock.release())

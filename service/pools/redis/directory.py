@@ -10,20 +10,16 @@ A pool is in another slot of a cluster, so no script can change it and count tha
 count is lost, replicas find the change when they next compare everything.
 """
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from time import time
 from typing import Literal, NamedTuple
 
-from redis.exceptions import LockError
-
 from turnwise.models.texts import write_count
 from turnwise.service.errors import Conflict, NamespaceFull, PoolNotFound, StateUnavailable
 from turnwise.service.pools.redis.commands import Commands
 from turnwise.service.pools.redis.values import PoolKey, not_found
-from turnwise.service.redis.connection import read_clock
 
 _NAMES = "tw:pools"
 _ALIASES = "tw:aliases:{tw:pools}"
@@ -35,7 +31,6 @@ LOCK_SECONDS = 30.0
 """Seconds after which a lock expires that nobody released."""
 WRITE_SECONDS = 20.0
 """Seconds of a lock in which its holder may write. The rest is for clocks that differ."""
-_LOCK_RETRY_SECONDS = 0.02
 
 
 class Changes(NamedTuple):
@@ -84,23 +79,13 @@ class Directory(Commands):
         """Let no other replica add to what a namespace has, until the block ends.
 
         A limit is checked and used up within one block. The pools of a namespace are in several
-        slots of a cluster, so no script could do both. If the replica ends within the block, the
-        others wait until the lock expires.
+        slots of a cluster, so no script could do both.
 
         Yields the time until which the block may write, in seconds of the clock of Redis. The
         script that writes compares it: the lock of a replica that was frozen may have expired.
         """
-        lock = self._redis.lock(f"tw:lock:{namespace}", timeout=LOCK_SECONDS, thread_local=False)
-        while True:
-            now = await self.execute("pool_read", read_clock(self._redis)) / 1e6
-            if await self.execute("pool_write", lock.acquire(blocking=False)):
-                break
-            await asyncio.sleep(_LOCK_RETRY_SECONDS)
-        try:
-            yield now + WRITE_SECONDS
-        finally:
-            with suppress(StateUnavailable, LockError):  # then it expires, or has expired
-                await self.execute("pool_write", lock.release())
+        async with self.hold_lock(f"tw:lock:{namespace}", LOCK_SECONDS) as held:
+            yield held.since + WRITE_SECONDS
 
     async def in_use(self) -> set[PoolKey]:
         """Return the pools that requests on any replica have named lately."""

@@ -63,7 +63,6 @@ _GRACE_SECONDS = 120
 _LOCK_SECONDS = 120
 EDIT_SECONDS = 15.0
 """Seconds after which the lock of edits expires if its replica has ended."""
-_EDIT_RETRY_SECONDS = 0.02
 
 
 class PoolRecords(Commands):
@@ -143,20 +142,13 @@ class PoolRecords(Commands):
 
     @asynccontextmanager
     async def lock_edits(self, key: PoolKey) -> AsyncIterator[None]:
-        """Let no other replica edit a pool in a candidate store until the block ends.
-
-        If the replica ends within the block, the others wait until the lock expires.
-        """
-        lock = self._redis.lock(_key(key, "edit"), timeout=EDIT_SECONDS, thread_local=False)
-        while not await self.execute("pool_write", lock.acquire(blocking=False)):
-            await asyncio.sleep(_EDIT_RETRY_SECONDS)
-        renewing = asyncio.create_task(self._renew_lock(lock))
-        try:
-            yield
-        finally:
-            renewing.cancel()
-            with suppress(StateUnavailable, LockError):  # then it expires, or has expired
-                await self.execute("pool_write", lock.release())
+        """Let no other replica edit a pool in a candidate store until the block ends."""
+        async with self.hold_lock(_key(key, "edit"), EDIT_SECONDS) as held:
+            renewing = asyncio.create_task(self._renew_lock(held.lock))
+            try:
+                yield
+            finally:
+                renewing.cancel()
 
     async def _renew_lock(self, lock: Lock) -> None:
         """Let a lock expire later, again and again: an edit of many candidates takes long."""

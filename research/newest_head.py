@@ -34,10 +34,12 @@ from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.head_arrays import HEADS
 from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.evaluation.metrics import ranks
 from turnwise.models.evaluation.minimal_pairs import MinimalPair, read_minimal_pairs
 from turnwise.models.evaluation.split import next_speaker
 from turnwise.models.roles import Relation, Role
 from turnwise.models.training.corpora import OWN_CORPORA, finder
+from turnwise.models.training.losses import contrastive_loss
 
 TRAINING = {
     "everyday/train": (0, 1500),
@@ -321,9 +323,10 @@ def train(
         drawn = rng.choice(len(corpora), size=CONTEXTS, p=shares).tolist()
         examples = [draw(corpora[corpus], rng) for corpus in drawn]
         files = rng.integers(len(pairs), size=PAIRS).tolist()
+        queries = heads.queries([example.context for example in examples])
         parts = {
-            "next": weights.next * next_loss(heads, examples),
-            "distil": weights.distil * distance_from_former(heads, former, examples),
+            "next": weights.next * next_loss(heads, examples, queries),
+            "distil": weights.distil * distance_from_former(former, examples, queries),
             "pairs": pairs_loss(heads, [draw(pairs[file], rng) for file in files]),
             "moved": 5e-4 * heads.distance(former),
         }
@@ -340,27 +343,20 @@ def draw(items: Sequence[T], rng: np.random.Generator) -> T:
     return items[int(rng.integers(len(items)))]
 
 
-def next_loss(heads: ContextHeads, examples: Sequence[Example]) -> Tensor:
-    """Return InfoNCE of contexts and their targets, in both directions."""
+def next_loss(heads: ContextHeads, examples: Sequence[Example], queries: Tensor) -> Tensor:
+    """Return InfoNCE of contexts, by their queries (n, d), and their targets."""
     targets = torch.tensor([example.target for example in examples])
-    queries = heads.queries([example.context for example in examples])
-    same = (targets[:, None] == targets).fill_diagonal_(fill_value=False)
-    logits = (SCALE * queries @ heads.after[targets].T).masked_fill(same, -1e4)
-    right = torch.arange(len(examples))
-    forth = functional.cross_entropy(logits, right)
-    back = functional.cross_entropy(logits.T, right)
-    return (forth + back) / 2
+    logits = SCALE * queries @ heads.after[targets].T
+    return contrastive_loss(logits, targets[:, None] == targets)
 
 
 def distance_from_former(
-    heads: ContextHeads, former: ContextHeads, examples: Sequence[Example]
+    former: ContextHeads, examples: Sequence[Example], queries: Tensor
 ) -> Tensor:
-    """Return how far queries, and the scores of targets, are from the former ones."""
-    contexts = [example.context for example in examples]
-    targets = heads.after[torch.tensor([example.target for example in examples])]
-    queries = heads.queries(contexts)
+    """Return how far queries (n, d), and the scores of targets, are from the former ones."""
+    targets = former.after[torch.tensor([example.target for example in examples])]
     with torch.no_grad():
-        wanted_queries = former.queries(contexts)
+        wanted_queries = former.queries([example.context for example in examples])
     scores = (SCALE * queries @ targets.T).log_softmax(1)
     wanted = (SCALE * wanted_queries @ targets.T).log_softmax(1)
     divergence = functional.kl_div(scores, wanted, log_target=True, reduction="batchmean")
@@ -382,16 +378,14 @@ def pairs_loss(heads: ContextHeads, pairs: Sequence[list[Example]]) -> Tensor:
 def rank(heads: ContextHeads, examples: Sequence[Example]) -> Ranks:
     """Return the rank (n,) of each target among those of contexts of equal length."""
     lengths = np.array([len(example.context) for example in examples])
-    ranks = np.empty(len(examples))
+    of_true = np.empty(len(examples))
     for length in np.unique(lengths):
         indices = np.flatnonzero(lengths == length)
         among = [examples[index] for index in indices.tolist()]
         queries = heads.queries([example.context for example in among])
         scores = queries @ heads.after[torch.tensor([example.target for example in among])].T
-        true = scores.diagonal()[:, None]
-        ties = (scores == true).sum(1) - 1
-        ranks[indices] = 1 + (scores > true).sum(1) + ties / 2
-    return ranks
+        of_true[indices] = ranks(scores.numpy(), np.arange(len(among))).expected
+    return of_true
 
 
 @torch.no_grad()

@@ -5,9 +5,9 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.support.processor import needs_vnni
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.card import read_card
-from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder import onnx as onnx_module
 from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
 from turnwise.models.encoder.torch import UtteranceEncoder, tokenize
@@ -56,7 +56,7 @@ def test_the_products_of_its_graph_in_8_bits_are_of_integers() -> None:
     assert operators.count("MatMul") == layers
 
 
-@pytest.mark.skipif(not multiplies_bytes(), reason="the processor has no VNNI")
+@needs_vnni
 def test_it_ranks_in_8_bits_as_in_float32(encoder: UtteranceEncoder) -> None:
     served = OnnxEncoder(DEFAULT_MODEL)
     assert served.runtime == "onnxruntime 8 bits on cpu"

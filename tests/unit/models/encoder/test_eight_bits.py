@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.support.processor import needs_vnni
 from tests.unit.models.conftest import Folder, in_8_bits
-from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder import eight_bits, export
 from turnwise.models.encoder import onnx as onnx_module
 from turnwise.models.encoder.eight_bits import EightBitLinear, matrices, round_weights, simulate
@@ -26,8 +26,6 @@ from turnwise.service.cli.models.card import card
 
 TEXTS = ["good evening", "two rooms please", "a very long reply " * 12, "", "ok"]
 ITEMS = [RoleText(text, Role.SECOND, Relation.OTHER) for text in TEXTS]
-
-needs_vnni = pytest.mark.skipif(not multiplies_bytes(), reason="the processor has no VNNI")
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import AutoTokenizer, BertForSequenceClassification
 
+from tests.support.processor import needs_vnni
 from tests.support.rerankers import CASCADE, save_classifier_over
 from tests.unit.models.conftest import Folder
 from turnwise.models.arrays import Float32
 from turnwise.models.card import OWN_RERANKER
-from turnwise.models.cores import multiplies_bytes
 from turnwise.models.encoder import eight_bits
 from turnwise.models.errors import ModelError
 from turnwise.models.rerankers import own
@@ -33,7 +33,6 @@ PAIRS = [
 ]
 
 pytestmark = pytest.mark.train
-needs_vnni = pytest.mark.skipif(not multiplies_bytes(), reason="the processor has no VNNI")
 
 
 @pytest.fixture(scope="module")

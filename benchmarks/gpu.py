@@ -24,7 +24,7 @@ from benchmarks.record import Rows, arguments, run, taken
 from benchmarks.serving import pool
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import Precision, UtteranceEncoder, default_device
-from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.models.roles import Relation, Role, said_inputs
 from turnwise.service.settings import Settings
 
 
@@ -87,7 +87,7 @@ def encode(encoder: UtteranceEncoder, texts: Sequence[str]) -> Float32:
 
 def batch_seconds(encoder: UtteranceEncoder, texts: Sequence[str], repeats: int) -> float:
     """Return the median seconds of one batch, tokenization excluded."""
-    tokens = encoder.tokenize([RoleText(text, Role.SECOND, Relation.OTHER) for text in texts])
+    tokens = encoder.tokenize(said_inputs(texts))
     encoder.forward(tokens)
     # The vectors come back to the CPU, so nothing is left to run.
     return median(taken(lambda: encoder.forward(tokens)) for _ in range(repeats))

@@ -5,8 +5,8 @@ files, their tokens and the kind that follows from these. Their vectors become u
 they are mixed; the published evaluation mixes them as they are, which a card can ask for
 (`card.Card.mixing`).
 
-An encoder with heads reads a text with one of two prefixes, and computes the other roles from its
-vector (`head_arrays.py`).
+An encoder with heads reads a text in one of two roles, `SAID` and `AFTER`, and computes the other
+roles from its vector (`head_arrays.py`).
 """
 
 import re
@@ -27,6 +27,9 @@ class Role(StrEnum):
     """Context utterance, first of a pair (b1 of C3L eq. 3)."""
     SECOND = "second"
     """Context utterance, second of a pair, and alone (b2 of C3L eq. 3; b of CCL)."""
+    SAID = "said"
+    """Utterance of the other speaker, as it is compared with other utterances: an example. From its
+    vector heads compute [B1] and [B2] of any speaker. Its prefix is that of [B2]."""
     SUPPOSED = "supposed"
     """[B2] of a candidate (b2 of r in C3L eq. 4), as heads estimate it from the candidate's
     [AFTER]. An encoder without heads reads it as [B2]."""
@@ -103,7 +106,12 @@ _TOKENS = {
 _IN_A_TEXT = re.compile(r"\[(AFTER|BEFORE|B1|B2|E|O|CLS|SEP|MASK|PAD|UNK)\]")
 """Texts that a tokenizer takes for a role's token or for one of BERT's own."""
 
-_POSITION = {Role.FIRST: "[B1]", Role.SECOND: "[B2]", Role.SUPPOSED: "[B2]"}
+_POSITION = {
+    Role.FIRST: "[B1]",
+    Role.SECOND: "[B2]",
+    Role.SAID: "[B2]",
+    Role.SUPPOSED: "[B2]",
+}
 
 
 def encoder_kind(
@@ -146,23 +154,23 @@ def candidate_inputs(texts: Iterable[str]) -> list[RoleText]:
     return [RoleText(text, Role.AFTER) for text in texts]
 
 
+def said_inputs(texts: Iterable[str]) -> list[RoleText]:
+    """Return utterances of the other speaker, as an encoder reads them to compare them."""
+    return [RoleText(text, Role.SAID) for text in texts]
+
+
 def context_inputs(said: Iterable[Utterance], role: Role, target_speaker: str) -> list[RoleText]:
     """Return utterances in a context role, relative to the speaker of a target."""
     return [RoleText(u.text, role, relation_to(u.speaker, target_speaker)) for u in said]
 
 
-def read_as(role: Role) -> tuple[Role, Relation | None]:
-    """Return the role and the relation whose prefix an encoder with heads adds to a text.
+def read_as(item: RoleText) -> RoleText:
+    """Return a text in the role in which an encoder with heads reads it.
 
-    It reads context utterances as [B2] of another speaker, which is the newest utterance of most
-    requests, and candidates as [AFTER]. Heads compute all other roles, so these two are exact.
-
-    Args:
-        role: The role that the vector is needed in.
+    Heads compute the vector in the text's own role from this one.
     """
-    if role in {Role.FIRST, Role.SECOND}:
-        return Role.SECOND, Relation.OTHER
-    return Role.AFTER, None
+    is_said = item.role in {Role.FIRST, Role.SECOND, Role.SAID}
+    return RoleText(item.text, Role.SAID if is_said else Role.AFTER)
 
 
 def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> str:
@@ -174,9 +182,11 @@ def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> s
     if not kind.prefixes:
         return ""
     if kind is EncoderKind.HEADS:
-        role, relation = read_as(role)
+        role = read_as(RoleText("", role)).role
     if role is Role.AFTER:
         return "[AFTER] "
+    if role is Role.SAID:
+        relation = Relation.OTHER
     said = "[BEFORE] "
     if "[E]" in kind.tokens:
         if relation is None:

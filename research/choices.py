@@ -11,7 +11,6 @@ the cases. R@1 is measured on up to 20 other phrasings of each answer, over 10 d
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,24 +99,22 @@ class Team:
 
     def _learn(self, answer: int, question: Float32) -> None:
         known = self._examples[answer]
-        placed = self._encoder.as_examples(question[None])[0]
+        placed = question[1]
         if not known or max(example @ placed for example in known) < NEAR_COPY:
             known.append(placed)
 
     def _measure(self) -> float:
-        queries = np.concatenate(self._tests)
+        questions = np.concatenate(self._tests)
         owners = [index for index, each in enumerate(self._tests) for _ in each]
-        trial = self._trial(queries, owners)
+        trial = self._trial(questions, owners)
         return float(find_first_answers(trial, self._encoder.fusion).right.mean())
 
-    def _score(self, queries: Float32, right: Sequence[int]) -> Float64:
-        return self._trial(queries, right).scores(self._encoder.fusion)
+    def _score(self, questions: Float32, right: Sequence[int]) -> Float64:
+        return self._trial(questions, right).scores(self._encoder.fusion)
 
-    def _trial(self, queries: Float32, right: Sequence[int]) -> Trial:
+    def _trial(self, questions: Float32, right: Sequence[int]) -> Trial:
         count = len(self._replies)
-        newest = self._encoder.as_examples(queries)
-        contexts = Contexts.of_questions(queries, np.array(right, np.intp), count)
-        contexts = replace(contexts, newest=newest)
+        contexts = Contexts.of_questions(questions, np.array(right, np.intp), count)
         none = np.empty((0, self._replies.shape[1]), np.float32)
         known = [np.stack(each) if each else none for each in self._examples]
         return make_trial(contexts, self._replies, known, np.ones(count, np.bool_))

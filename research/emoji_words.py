@@ -68,8 +68,8 @@ def query(encoder: OnnxEncoder, case: dict[str, str], write: Callable[[str], str
 
 
 def encode(encoder: OnnxEncoder, items: list[RoleText]) -> Float32:
-    read = [RoleText(item.text, *read_as(item.role)) for item in items]
-    vectors = np.concatenate([encoder.forward([ids]) for ids in encoder.tokenize(read)])
+    read = encoder.tokenize([read_as(item) for item in items])
+    vectors = np.concatenate([encoder.forward([ids]) for ids in read])
     return encoder.in_roles(vectors, items)
 
 

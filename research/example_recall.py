@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.pools import REPLIES, SEEDS, plain_encoder, pool_like, replies, sayings
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.roles import Relation, Role
+from turnwise.models.roles import Role
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.encoding import draw_contexts
 from turnwise.service.pools.memory.examples import ExampleIndex, Examples
@@ -73,7 +73,7 @@ def build_example_index(encoder: UtteranceEncoder, flat: FlatIndex) -> IvfIndex:
 
 def encode_said(encoder: UtteranceEncoder, said: Sequence[str]) -> Float32:
     """Return the places (n, d) of utterances in the space of examples."""
-    return encoder.as_examples(encoder.encode(said, Role.SECOND, Relation.OTHER))
+    return encoder.as_examples(encoder.encode(said, Role.SAID))
 
 
 if __name__ == "__main__":

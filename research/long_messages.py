@@ -21,7 +21,7 @@ from turnwise.models.data import Dialogue
 from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.onnx import OnnxEncoder
 from turnwise.models.encoder.stated import TOKENIZER
-from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, read_as
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, said_inputs
 
 POOL = 100
 LIMIT = 256
@@ -48,7 +48,7 @@ def main() -> None:
     }
     print(f"{len(asked)} messages\nplace   share   R@1    MRR")
     for place, messages in places.items():
-        items = [RoleText(text, *read_as(Role.SECOND)) for text in messages]
+        items = said_inputs(messages)
         pieces = [tokenizer.encode(encoder.prefixed(item)).ids for item in items]
         for share in options.share:
             vectors = encode(encoder, [keep_ends(each, share) for each in pieces])

@@ -291,7 +291,7 @@ def read_vectors(data: Data, cache: Path) -> Vectors:
         kept = np.load(cache)
         if [len(kept["said"]), len(kept["after"])] == sizes:
             return Vectors(kept["said"], kept["after"], encoder.heads)
-    said = encoder.encode(list(data.said.index_of), Role.SECOND, Relation.OTHER)
+    said = encoder.encode(list(data.said.index_of), Role.SAID)
     after = encoder.encode(list(data.after.index_of), Role.AFTER)
     cache.parent.mkdir(parents=True, exist_ok=True)
     np.savez(cache, said=said, after=after)

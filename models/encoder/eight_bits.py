@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from turnwise.models.encoder.eight_bits_graph import LARGEST_INPUT, LARGEST_WEIGHT, SCALES_FILE
 
+_SCALES = ("smooth", "step", "zero")
+"""What a matrix of 8 bits has besides its weights, as `EightBitLinear.convert` takes it."""
 _CLIPPED = 1e-5
 """Share of the inputs beyond each end of the range of 8 bits."""
 _LEAST = 1e-2
@@ -43,7 +45,7 @@ class EightBitLinear(nn.Linear):
             zero: () int32, the integer that 0 becomes.
         """
         linear.__class__ = cls
-        for name, value in (("smooth", smooth), ("step", step), ("zero", zero)):
+        for name, value in zip(_SCALES, (smooth, step, zero), strict=True):
             linear.register_buffer(name, value, persistent=False)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in torch
@@ -86,6 +88,13 @@ def simulate(network: nn.Module, run: Callable[[], object]) -> None:
         EightBitLinear.convert(linears[name], smooth, step, (-low / step).round().int())
 
 
+def simulate_with(network: nn.Module, file: Path) -> None:
+    """Let a transformer compute in 8 bits with the scales of a file, which `save` wrote."""
+    scales = load_file(file)
+    for name, linear in matrices(network):
+        EightBitLinear.convert(linear, *(scales[f"{name}.{key}"] for key in _SCALES))
+
+
 def round_weights(network: nn.Module) -> None:
     """Give the weights the values that they have in 8 bits, so that float32 computes alike."""
     for _, linear in matrices(network):
@@ -114,7 +123,7 @@ def scales_of(network: nn.Module) -> dict[str, Tensor]:
     return {
         f"{name}.{key}": getattr(linear, key).cpu()
         for name, linear in matrices(network)
-        for key in ("smooth", "step", "zero")
+        for key in _SCALES
     }
 
 

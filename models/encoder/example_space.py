@@ -53,7 +53,7 @@ class ExampleSpace(NamedTuple):
         """Return (n, d) unit rows, the places of utterances in the space.
 
         Args:
-            said: (n, d) unit rows, [B2] of utterances of another speaker than the responder.
+            said: (n, d) unit rows, utterances in the role `SAID`.
         """
         placed = (said - self.mean) @ self.linear
         unit: Float32 = placed / np.linalg.norm(placed, axis=1, keepdims=True)

@@ -1,8 +1,8 @@
 """The heads of a model as numpy arrays, as a service applies them; `heads.py` trains them.
 
-An encoder with heads reads a text with the prefix of one of two roles (`roles.read_as`). The heads
-compute other roles from that vector, v: each is a small network, normalize(W v + V gelu(U v)). A
-turn therefore costs one pass of the encoder, and a session keeps one vector for an utterance.
+An encoder with heads reads a text in one of two roles (`roles.read_as`). The heads compute other
+roles from that vector, v: each is a small network, normalize(W v + V gelu(U v)). A turn therefore
+costs one pass of the encoder, and a session keeps one vector for an utterance.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,20 +25,23 @@ HEADS = (
     (Role.SECOND, Relation.SAME),
     (Role.SUPPOSED, Relation.SAME),
     (Role.SUPPOSED, Relation.OTHER),
+    (Role.SECOND, Relation.OTHER),
 )
 """The role and the relation of each head, in the order of the heads."""
+FEWEST = 5
+"""Heads of an older model: it lacks the last one, whose role has the vector as it is read."""
 WIDENING = 2
 """Hidden units of a head for each number of a vector."""
 _GELU_SCALE = (2 / np.pi) ** 0.5
 
 
 class HeadArrays(NamedTuple):
-    """The five heads over vectors of length d, with h = 2 d hidden units.
+    """The k heads over vectors of length d, with h = 2 d hidden units; older models have 5, not 6.
 
     Attributes:
-        linear: W of each head, (5, d, d) float32.
-        up: U, (5, d, h).
-        down: V, (5, h, d).
+        linear: W of each head, (k, d, d) float32.
+        up: U, (k, d, h).
+        down: V, (k, h, d).
     """
 
     linear: Float32
@@ -53,10 +56,10 @@ class HeadArrays(NamedTuple):
             ModelError: The file cannot be read, or holds something else.
         """
         heads = cls(*load_arrays(file, cls._fields, "heads of roles"))
-        d = heads.linear.shape[-1] if heads.linear.ndim else 0
-        n = len(HEADS)
+        k, d = heads.linear.shape[:2] if heads.linear.ndim > 1 else (0, 0)
         h = WIDENING * d
-        if [array.shape for array in heads] != [(n, d, d), (n, d, h), (n, h, d)]:
+        fits = [array.shape for array in heads] == [(k, d, d), (k, d, h), (k, h, d)]
+        if not (fits and FEWEST <= k <= len(HEADS)):
             raise ModelError(f"'{file}' holds no heads of roles: their shapes do not fit")
         return heads
 
@@ -72,7 +75,8 @@ class HeadArrays(NamedTuple):
         """
         vectors = read.copy()
         for head, indices in group_by_head(items):
-            vectors[indices] = self._compute(head, read[indices])
+            if head < len(self.linear):
+                vectors[indices] = self._compute(head, read[indices])
         return vectors
 
     def _compute(self, head: int, read: Float32) -> Float32:
@@ -86,7 +90,7 @@ class HeadArrays(NamedTuple):
 
 def needs_head(item: RoleText) -> bool:
     """Return whether a head computes the vector of an item, which is read in another role."""
-    return item.role is not Role.AFTER and (item.role, item.relation) != read_as(item.role)
+    return item.role is not read_as(item).role
 
 
 def group_by_head(items: Sequence[RoleText]) -> Iterator[tuple[int, list[int]]]:

@@ -28,20 +28,24 @@ FIT_TEXTS = 512
 
 
 class RoleHeads(nn.Module):
-    """The five heads, over vectors of length d.
+    """The heads over vectors of length d.
 
     A new head returns the vector itself: W is the identity and V is zero. `fit_to_teacher` fits the
     heads to a teacher.
     """
 
-    def __init__(self, dimension: int) -> None:
-        """Make new heads for vectors (d,)."""
+    def __init__(self, dimension: int, k: int = len(HEADS)) -> None:
+        """Make k new heads for vectors (d,)."""
         super().__init__()
-        n = len(HEADS)
         hidden = WIDENING * dimension
-        self.linear = nn.Parameter(torch.eye(dimension).repeat(n, 1, 1))
-        self.up = nn.Parameter(torch.randn(n, dimension, hidden) / dimension**0.5)
-        self.down = nn.Parameter(torch.zeros(n, hidden, dimension))
+        self.linear = nn.Parameter(torch.eye(dimension).repeat(k, 1, 1))
+        self.up = nn.Parameter(torch.randn(k, dimension, hidden) / dimension**0.5)
+        self.down = nn.Parameter(torch.zeros(k, hidden, dimension))
+
+    def start_from(self, others: "RoleHeads") -> None:
+        """Take the weights of others, which may be the first of these."""
+        for weights, theirs in zip(self.parameters(), others.parameters(), strict=True):
+            weights.data[: len(theirs)] = theirs.data
 
     def fit_to_teacher(self, read: Tensor, taught: Tensor) -> None:
         """Fit the heads to a teacher's vectors of n texts, without the encoder.
@@ -49,8 +53,8 @@ class RoleHeads(nn.Module):
         W starts from the ridge regression. Adam then lowers the mean cosine distance.
 
         Args:
-            read: (5, n, d) unit vectors of the texts, as the encoder reads them for each head.
-            taught: (5, n, d) unit vectors that the teacher has for them in the role of each head.
+            read: (6, n, d) unit vectors of the texts, as the encoder reads them for each head.
+            taught: (6, n, d) unit vectors that the teacher has for them in the role of each head.
         """
         _, n, d = read.shape
         ridge = RIDGE * n / d * torch.eye(d, device=read.device)
@@ -75,7 +79,8 @@ class RoleHeads(nn.Module):
             ModelError: The file cannot be read, or holds something else.
         """
         arrays = HeadArrays.load(file)
-        heads = cls(arrays.linear.shape[-1])
+        k, d, _ = arrays.linear.shape
+        heads = cls(d, k)
         heads.load_state_dict({k: torch.from_numpy(v) for k, v in arrays._asdict().items()})
         return heads.eval()
 
@@ -88,7 +93,8 @@ class RoleHeads(nn.Module):
         """Return (n, d) unit rows in the roles of the items, as `HeadArrays.in_roles` does."""
         vectors = read.clone()
         for head, indices in group_by_head(items):
-            vectors[indices] = self._compute(read[indices], head)
+            if head < len(self.linear):
+                vectors[indices] = self._compute(read[indices], head)
         return vectors
 
     def in_roles(self, read: Float32, items: Sequence[RoleText]) -> Float32:
@@ -97,6 +103,6 @@ class RoleHeads(nn.Module):
         return HeadArrays(*cast("Iterator[Float32]", parts)).in_roles(read, items)
 
     def _compute(self, read: Tensor, heads: int | slice) -> Tensor:
-        """Return what one head makes of (n, d) vectors, or all five heads of (5, n, d)."""
+        """Return what one head makes of (n, d) vectors, or all heads of (6, n, d)."""
         hidden = functional.gelu(read @ self.up[heads], approximate="tanh")
         return functional.normalize(read @ self.linear[heads] + hidden @ self.down[heads], dim=-1)

@@ -15,7 +15,6 @@ import numpy as np
 from turnwise.models.arrays import Float32, Float64
 from turnwise.models.confidence import Spread, features
 from turnwise.models.data import Record, read_label, read_records
-from turnwise.models.encoder.example_space import ExampleSpace
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import DataError, TurnwiseError
 from turnwise.models.evaluation.metrics import (
@@ -29,7 +28,7 @@ from turnwise.models.evaluation.metrics import (
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.fusion import NO_EXAMPLE, Fusion
-from turnwise.models.roles import Relation, Role
+from turnwise.models.roles import Relation, Role, RoleText, said_inputs
 from turnwise.models.texts import write_count
 
 DRAWS = 10
@@ -82,15 +81,14 @@ class EncodedAnswers:
 
     Attributes:
         replies: (C, d) of the texts of the answers.
-        questions: For each answer (q, d) of its phrasings.
-        outside: (m, d) of questions that no answer fits.
-        space: The space in which questions are compared with examples; None if there is none.
+        questions: For each answer (q, 2, d) of its phrasings: each as a running query, and as it is
+            compared with examples.
+        outside: (m, 2, d) of questions that no answer fits.
     """
 
     replies: Float32
     questions: tuple[Float32, ...]
     outside: Float32
-    space: ExampleSpace | None = None
 
     def draw_trial(self, examples: int, covered: float, seed: int, reserved: int = 0) -> "Trial":
         """Draw examples, and ask the other phrasings.
@@ -115,13 +113,10 @@ class EncodedAnswers:
             asked.append(rest)
             owners += [answer] * len(rest)
             drawn = min(examples, most) if covered_answers[answer] else 0
-            known.append(phrasings[order[:drawn]])
-        queries = np.concatenate([*asked, self.outside])
+            known.append(phrasings[order[:drawn], 1])
+        questions = np.concatenate([*asked, self.outside])
         right = np.array(owners + [OUTSIDE] * len(self.outside))
-        contexts = Contexts.of_questions(queries, right, len(self.replies))
-        if self.space:
-            contexts = replace(contexts, newest=self.space.place(queries))
-            known = [self.space.place(examples) for examples in known]
+        contexts = Contexts.of_questions(questions, right, len(self.replies))
         return make_trial(contexts, self.replies, known, covered_answers)
 
 
@@ -152,10 +147,11 @@ class Contexts:
 
     @classmethod
     def of_questions(cls, questions: Float32, right: Indices, answers: int) -> Self:
-        """Return contexts of one utterance each, after which all answers are offered."""
+        """Return contexts of one question (n, 2, d) each, after which all answers are offered."""
         count = len(questions)
         left_out = np.zeros((count, answers), np.bool_)
-        return cls(questions, questions, np.ones(count, np.intp), left_out, right)
+        utterances = np.ones(count, np.intp)
+        return cls(questions[:, 0], questions[:, 1], utterances, left_out, right)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,11 +246,14 @@ def encode_answers(
 ) -> EncodedAnswers:
     """Encode answers as candidates, and questions as the newest utterance of another speaker."""
     questions = [question for answer in answers for question in answer.questions]
-    said = encoder.encode([*questions, *outside], Role.SECOND, Relation.OTHER)
+    texts = [*questions, *outside]
+    as_queries = [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts]
+    queries, said = np.split(encoder.encode_in_roles([*as_queries, *said_inputs(texts)]), 2)
     ends = np.cumsum([len(answer.questions) for answer in answers])
-    *of_answers, of_outside = np.split(said, ends)
+    asked = np.stack([queries, encoder.as_examples(said)], axis=1)
+    *of_answers, of_outside = np.split(asked, ends)
     replies = encoder.encode([answer.text for answer in answers], Role.AFTER)
-    return EncodedAnswers(replies, tuple(of_answers), of_outside, encoder.example_space)
+    return EncodedAnswers(replies, tuple(of_answers), of_outside)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,7 +28,7 @@ from turnwise.models.evaluation.answers import (
 from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.split import Context, Split, encode_split
 from turnwise.models.fusion import MOST_UTTERANCES
-from turnwise.models.roles import Relation, Role
+from turnwise.models.roles import Role
 
 REPLIES = 150
 """Most replies of a pool."""
@@ -167,14 +167,15 @@ def encode_dialogue_answers(
     said = [text for texts in answers.examples for text in texts]
     ends = np.cumsum([len(texts) for texts in answers.examples])[:-1]
     last_replies = np.array([context.utterances[-2].text for context in split.contexts])
+    newest = [context.utterances[-1].text for context in split.contexts]
     contexts = Contexts(
         queries=np.stack(list(map(encoder.aggregation.query, encoded.first, encoded.second))),
-        newest=encoder.as_examples(np.stack([second[-1] for second in encoded.second])),
+        newest=encoder.as_examples(encoder.encode(newest, Role.SAID)),
         utterances=split.lengths,
         left_out=last_replies[:, None] == np.array(split.pool),
         right=split.true,
     )
-    placed = encoder.as_examples(encoder.encode(said, Role.SECOND, Relation.OTHER))
+    placed = encoder.as_examples(encoder.encode(said, Role.SAID))
     examples = np.split(placed, ends)
     return EncodedDialogueAnswers(encoded.vectors, contexts, tuple(examples))
 

@@ -399,7 +399,7 @@ def _list_embeddings(model: UtteranceEncoder | PairwiseModel) -> list[_Embedding
         ]
     return _name_embeddings(
         lambda said: model.encode(_targets(said), Role.AFTER),
-        lambda said: model.encode(_targets(said), Role.SECOND, Relation.OTHER),
+        lambda said: model.encode(_targets(said), Role.SAID),
         lambda said: _embed_in_context(model, said),
     )
 

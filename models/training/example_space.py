@@ -10,7 +10,7 @@ from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.example_space import ExampleSpace
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.confidence import texts_of
-from turnwise.models.roles import Relation, Role
+from turnwise.models.roles import Role
 from turnwise.models.training.config import EncoderConfig
 from turnwise.models.training.corpora import Find
 
@@ -36,7 +36,7 @@ def add_example_space(folder: Path, config: EncoderConfig, find: Find) -> None:
     texts = [text for text in texts if len(text.split()) in WORDS]
     drawn = np.random.default_rng(0).permutation(len(texts))[:UTTERANCES]
     encoder = UtteranceEncoder(folder, precision=config.precision)
-    said = encoder.encode([texts[index] for index in drawn], Role.SECOND, Relation.OTHER)
+    said = encoder.encode([texts[index] for index in drawn], Role.SAID)
     fit_example_space(said).save(folder)
 
 

@@ -376,5 +376,4 @@ def join_pools(pools: Sequence[EncodedAnswers]) -> EncodedAnswers:
         replies=np.concatenate([pool.replies for pool in pools]),
         questions=tuple(each for pool in pools for each in pool.questions),
         outside=pools[0].outside,
-        space=pools[0].space,
     )

@@ -89,8 +89,8 @@ class CachedEncoder:
         """Return (n, d) unit rows; raises as `EncoderQueue.encode`."""
         if not self._heads:
             return await self._read(texts, priority, timeout)
-        read = [RoleText(item.text, *read_as(item.role)) for item in texts]
-        return await self.estimate(await self._read(read, priority, timeout), texts)
+        read = await self._read([read_as(item) for item in texts], priority, timeout)
+        return await self.estimate(read, texts)
 
     def knows(self, texts: Sequence[RoleText]) -> bool:
         """Return whether the vectors of all texts are in the cache."""
@@ -122,7 +122,7 @@ class CachedEncoder:
         return await asyncio.to_thread(self._compute_missing, recalled, items)
 
     def as_examples(self, said: Float32) -> Float32:
-        """Return (n, d) places of utterances [B2] in the space in which examples are compared."""
+        """Return (n, d) places of utterances in the space in which examples are compared."""
         return self._encoder.as_examples(said)
 
     def _recall_roles(self, vectors: Float32, items: Sequence[RoleText]) -> _Recalled:

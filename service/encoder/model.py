@@ -82,4 +82,4 @@ class Encoder(Model, Protocol):
         """Return the (n, d) vectors of n texts in their roles, from what `forward` returned."""
 
     def as_examples(self, said: Float32) -> Float32:
-        """Return (n, d) places of utterances [B2] in the space of examples."""
+        """Return (n, d) places of utterances in the space of examples."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from turnwise.models.arrays import Float32
-from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs
+from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, said_inputs
 from turnwise.models.scores import rows, running_query
 from turnwise.service.encoder.queue import Priority
 from turnwise.service.pools.candidate import (
@@ -82,9 +82,9 @@ class RunningQueries:
         return await self._encoder.encode(candidate_inputs(texts), Priority.BULK)
 
     async def examples(self, texts: Sequence[str]) -> Float32:
-        """Return [B2] of the texts in the space of examples, as a turn's newest utterance is."""
-        inputs = [RoleText(text, Role.SECOND, Relation.OTHER) for text in texts]
-        return self._encoder.as_examples(await self._encoder.encode(inputs, Priority.BULK))
+        """Return the texts in the space of examples, as a turn's newest utterance is."""
+        said = await self._encoder.encode(said_inputs(texts), Priority.BULK)
+        return self._encoder.as_examples(said)
 
     async def queries(self, contexts: Sequence[Sequence[str]]) -> Float32:
         """Return the running queries (m, d) of the contexts, whose two speakers take turns."""

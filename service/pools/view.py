@@ -94,7 +94,7 @@ class PoolView(Protocol):
         without examples are left out.
 
         Args:
-            said: (d,) [B2] of an utterance of another speaker than the responder.
+            said: (d,) an utterance of another speaker than the responder, in the space of examples.
             top_k: Number of candidates, at least 1.
             where: Leaves out the candidates that it does not match.
 

@@ -11,7 +11,7 @@ from turnwise.models.confidence import Calibration, Spread, features, rescale
 from turnwise.models.example_confidence import ExampleCalibration
 from turnwise.models.groups import next_answer
 from turnwise.models.rerankers.cascade import RerankedCalibration, reranked_features
-from turnwise.models.roles import Role, RoleText, read_as
+from turnwise.models.roles import Role, RoleText
 from turnwise.models.scores import Aggregation
 from turnwise.service.pools import Hit, PoolView
 from turnwise.service.selection.answers import name_answer
@@ -82,7 +82,7 @@ class Confidence:
 
     def knows_script(self, context: EncodedContext) -> bool:
         """Return whether the model's vocabulary knows the script of the newest utterance."""
-        return self._knows_script(RoleText(context.texts[-1], *read_as(Role.SECOND)))
+        return self._knows_script(RoleText(context.texts[-1], Role.SAID))
 
     def warn(self, view: PoolView, obstacle: str) -> list[str]:
         """Return a warning if the pool's `min_confidence` has no effect because of an obstacle.

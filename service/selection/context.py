@@ -18,7 +18,7 @@ from turnwise.models.roles import (
     Role,
     RoleText,
     context_inputs,
-    read_as,
+    said_inputs,
 )
 from turnwise.models.scores import Aggregation, KeptRows, rows
 from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
@@ -46,8 +46,8 @@ class Context:
         utterances: n utterances, oldest first.
         responder: The speaker who will say the candidates.
         first: (k, d) [B1] of the first k ≤ n utterances, relative to the responder.
-        encoded: (m, d) [B2] of the first m ≤ n utterances. A model with heads keeps them relative
-            to another speaker, and its heads compute the other roles from them.
+        encoded: (m, d) [B2] of the first m ≤ n utterances. A model with heads keeps them as it
+            reads them, and its heads compute [B1] and [B2] from them.
         turns: The turns that the utterances join.
         where: The filter of the session; None matches all candidates.
         slots: The values of the session for slots.
@@ -81,8 +81,8 @@ class EncodedContext:
         rows: Their rows; None where the running query is computed from the pairs.
         first: (n or n - 1, d) [B1]; (0, d) where no pairs were asked for, or the model has none.
         second: (n, d) [B2]; (0, d) where no pairs were asked for.
-        said: (d,) [B2] of the newest utterance, in the space of examples; None where the responder
-            said it, or the context has no vectors.
+        said: (d,) the newest utterance in the space of examples; None where the responder said it,
+            or the context has no vectors.
     """
 
     utterances: Sequence[Utterance]
@@ -122,9 +122,9 @@ class Contexts:
     | `encode_utterance` | none | a single utterance | another speaker |
     | `encode_update` | all; the newest if it is cached | all utterances | the responder |
 
-    With heads all of them encode [B2] alone, relative to another speaker, and the heads compute the
-    rest. What a session keeps is not encoded again. `encode_texts` and `encode_candidates` encode
-    texts outside of the context.
+    With heads all of them encode an utterance once, in the role `SAID`, and the heads compute [B1]
+    and [B2]. What a session keeps is not encoded again. `encode_texts` and `encode_candidates`
+    encode texts outside of the context.
 
     Vectors are rounded to float16, as Redis stores them, so that a session scores the same whether
     its vectors were kept or are computed again.
@@ -179,11 +179,7 @@ class Contexts:
         """
         utterances = context.utterances
         first, encoded = await self._encode_missing(context, target_speaker)
-        if self.has_heads and len(utterances) > HEADS_AT_ONCE:
-            return await asyncio.to_thread(
-                self._compute_pairs, utterances, first, encoded, target_speaker
-            )
-        return self._compute_pairs(utterances, first, encoded, target_speaker)
+        return await self._compute_pairs(utterances, first, encoded, target_speaker)
 
     async def encode_first(self, context: Context, target_speaker: str) -> Float32:
         """Return [B1] (n, d) as `encode_pairs` does, without encoding [B2]."""
@@ -215,27 +211,30 @@ class Contexts:
 
     async def encode_context(self, context: Context) -> EncodedContext:
         """Return a context with its pairs relative to its responder, without rows."""
-        first, second = await self.encode_pairs(context, context.responder)
-        said = self._newest_said(context.utterances, context.responder, second)
-        return EncodedContext(context.utterances, context.responder, None, first, second, said)
+        utterances = context.utterances
+        responder = context.responder
+        first, encoded = await self._encode_missing(context, responder)
+        said = self._newest_said(utterances, responder, encoded)
+        first, second = await self._compute_pairs(utterances, first, encoded, responder)
+        return EncodedContext(utterances, responder, None, first, second, said)
 
     async def encode_utterance(self, text: str) -> EncodedContext:
         """Return the context of one utterance by another speaker than the responder."""
-        inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
-        second = await self._encoder.encode(inputs, timeout=self._timeout)
+        inputs = [RoleText(text, Role.SECOND, Relation.OTHER), *said_inputs([text])]
+        second, said = np.split(await self._encoder.encode(inputs, timeout=self._timeout), 2)
         utterances = [Utterance(USER, text)]
-        said = self._encoder.as_examples(second)[0]
-        return EncodedContext(utterances, RESPONDER, None, self._no_vectors, second, said)
+        placed = self._encoder.as_examples(said)[0]
+        return EncodedContext(utterances, RESPONDER, None, self._no_vectors, second, placed)
 
     def _newest_said(
         self, utterances: Sequence[Utterance], responder: str, encoded: Float32
     ) -> Float32 | None:
-        """Return [B2] (d,) of the newest utterance, in the space of examples.
+        """Return the newest utterance (d,) in the space of examples.
 
         Args:
             utterances: The utterances of the context.
             responder: The speaker who will say the candidates.
-            encoded: [B2] of the last utterances, the newest at the end.
+            encoded: The last utterances as a session keeps them, the newest at the end.
 
         Returns:
             None if the responder said the newest utterance, or it has no vector.
@@ -288,15 +287,13 @@ class Contexts:
         if pairs:
             kept = update.first(new.first)
             encoded = update.encoded(new.encoded)
-            first, second = await asyncio.to_thread(
-                self._compute_pairs, utterances, kept, encoded, responder
-            )
+            first, second = await self._compute_pairs(utterances, kept, encoded, responder)
         said = self._newest_said(utterances, responder, new.encoded)
         return EncodedContext(utterances, responder, new.rows, first, second, said)
 
     async def is_truncated(self, utterance: Utterance) -> bool:
         """Return whether an utterance is longer than what the model reads of it."""
-        return await self._encoder.is_too_long(RoleText(utterance.text, *read_as(Role.SECOND)))
+        return await self._encoder.is_too_long(RoleText(utterance.text, Role.SAID))
 
     def reads_vectors(self, *, pairs: bool) -> bool:
         """Return whether a turn needs a session's vectors: for pairs, and with heads always."""
@@ -329,7 +326,7 @@ class Contexts:
             as_first = ()
         inputs = context_inputs(as_first, Role.FIRST, target_speaker)
         if self.has_heads:
-            inputs += [RoleText(each.text, *read_as(Role.SECOND)) for each in as_second]
+            inputs += said_inputs(each.text for each in as_second)
         else:
             inputs += context_inputs(as_second, Role.SECOND, target_speaker)
         if not inputs:
@@ -361,12 +358,23 @@ class Contexts:
         new_first, new_second = await self._encode(as_first, as_second, target_speaker)
         return np.concatenate([first, new_first]), np.concatenate([second, new_second])
 
-    def _compute_pairs(
+    async def _compute_pairs(
         self, utterances: Sequence[Utterance], first: Float32, encoded: Float32, target_speaker: str
     ) -> tuple[Float32, Float32]:
-        """Return [B1] and [B2] of utterances from the vectors that a session keeps."""
-        if self.has_heads:
-            first = self._compute_role(Role.FIRST, utterances, encoded, target_speaker)
+        """Return [B1] and [B2] of utterances from the vectors that a session keeps.
+
+        Heads compute those of many utterances in a thread.
+        """
+        if not self.has_heads:
+            return first, encoded
+        if len(utterances) <= HEADS_AT_ONCE:
+            return self._apply_heads(utterances, encoded, target_speaker)
+        return await asyncio.to_thread(self._apply_heads, utterances, encoded, target_speaker)
+
+    def _apply_heads(
+        self, utterances: Sequence[Utterance], encoded: Float32, target_speaker: str
+    ) -> tuple[Float32, Float32]:
+        first = self._compute_role(Role.FIRST, utterances, encoded, target_speaker)
         return first, self._compute_role(Role.SECOND, utterances, encoded, target_speaker)
 
     def _compute_role(

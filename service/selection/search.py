@@ -65,8 +65,8 @@ class FusedSearch(ReplySearch):
     """Searches a pool by replies and by examples for one request.
 
     Attributes:
-        said: (d,) [B2] of the newest utterance, in the space of examples; another speaker than
-            the responder said it.
+        said: (d,) the newest utterance, in the space of examples; another speaker than the
+            responder said it.
         fusion: How reply scores and example scores meet.
         utterance_count: Number of utterances of the context.
         examples: The example scores of the candidates that were found, by id; `NO_EXAMPLE` for

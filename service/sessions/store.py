@@ -7,7 +7,7 @@ A session is six keys with one hash tag:
 - the hash `feedback`;
 - the list `posts`: its turns as JSON;
 - the lists `first` and `second`: [B1] and [B2] of each utterance, in float16. For a model with
-  heads `first` is empty: both context roles follow from [B2] relative to another speaker;
+  heads `first` is empty, and `second` has each utterance as the model reads it;
 - the list `answers`, to idempotency keys.
 
 The vectors are those of one model, in the order of the utterances. The lists of vectors may end

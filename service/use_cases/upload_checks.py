@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from turnwise.models.roles import Role, RoleText, read_as
+from turnwise.models.roles import Role, RoleText
 from turnwise.service.encoder.model import Encoder
 from turnwise.service.pools.candidate import Candidate
 from turnwise.service.pools.slots import has_other_braces
@@ -24,10 +24,11 @@ class UploadChecks:
 
     def _warn(self, candidates: Sequence[Candidate]) -> list[str]:
         texts = [each.id for each in candidates if self._cuts_any([each.text], Role.AFTER)]
-        examples = [each.id for each in candidates if self._cuts_any(each.examples, Role.SECOND)]
+        examples = [each.id for each in candidates if self._cuts_any(each.examples, Role.SAID)]
         knows_script = self._encoder.knows_script
-        after = read_as(Role.AFTER)
-        unknown = [each.id for each in candidates if not knows_script(RoleText(each.text, *after))]
+        unknown = [
+            each.id for each in candidates if not knows_script(RoleText(each.text, Role.AFTER))
+        ]
         braces = [each.id for each in candidates if has_other_braces(each.text)]
         wrong_after = [each.id for each in candidates if each.has_wrong_after]
         warnings = []
@@ -53,7 +54,7 @@ class UploadChecks:
 
     def _cuts_any(self, texts: Iterable[str], role: Role) -> bool:
         """Return whether the encoder cuts one of these texts when it reads them in a role."""
-        return any(self._encoder.is_too_long(RoleText(text, *read_as(role))) for text in texts)
+        return any(self._encoder.is_too_long(RoleText(text, role)) for text in texts)
 
 
 def _name_candidates(ids: Sequence[str]) -> str:

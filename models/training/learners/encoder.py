@@ -1,8 +1,9 @@
 """The learner of an encoder of any kind (`EncoderKind` in `roles.py`)."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from turnwise.models.card import find_file
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import eight_bits
+from turnwise.models.encoder.eight_bits_graph import SCALES_FILE
 from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.head_arrays import HEADS
 from turnwise.models.encoder.heads import RoleHeads
@@ -35,6 +38,7 @@ from turnwise.models.roles import (
     RoleText,
     candidate_inputs,
     read_as,
+    said_inputs,
 )
 from turnwise.models.training import losses
 from turnwise.models.training.base import load_base
@@ -51,6 +55,7 @@ from turnwise.models.training.corpora import (
     validation_utterances,
     warn_of_cut_texts,
 )
+from turnwise.models.training.frozen import Encode, FrozenEncoder
 from turnwise.models.training.noise import add_noise
 from turnwise.models.training.similar import SimilarUtterances
 from turnwise.models.training.trainer import warm_up_and_decay
@@ -109,6 +114,10 @@ class EncoderLearner(nn.Module):
         self.heads = make_heads(config, self.encoder)
         self._emoji = EmojiWords.of_model(config.base)
         self._reader = self._wrap(self.encoder, self.heads)
+        precision = getattr(torch, config.precision)
+        self._encode: Encode = partial(encode_tokens, self.encoder, dtype=precision)
+        if config.layers == 0:
+            self._encode = FrozenEncoder(self._encode)
         self._teacher = load_teacher(config)
         if self.heads and self._teacher and load_heads(config.base) is None:
             self._start_heads(self.heads, self._teacher)
@@ -181,10 +190,8 @@ class EncoderLearner(nn.Module):
             scale.data.clamp_(max=LARGEST_LOG_SCALE)  # InfoNCE is stable below
         tasks = [self._make_window_task(batch, rng), *self._make_other_tasks(rng)]
         counts = [len(texts) for texts, _ in tasks]
-        precision = getattr(torch, self.config.precision)
         texts = [text for texts, _ in tasks for text in texts]
-        tokens = self._reader.tokenize(texts)
-        encoded = encode_tokens(self.encoder, tokens, precision).split(counts)
+        encoded = self._encode(self._reader.tokenize(texts)).split(counts)
         parts: dict[str, Tensor] = {}
         for (_, losses_of), vectors in zip(tasks, encoded, strict=True):
             parts |= losses_of(vectors)
@@ -240,7 +247,7 @@ class EncoderLearner(nn.Module):
             loss = losses.similarity_loss(encoded, theirs, log_scale.exp())
             yield "similarity", self.config.objectives.similarity * loss
 
-        return [said_by_other(text) for text in said], losses_of
+        return said_inputs(said), losses_of
 
     def _make_minimal_pairs_task(self, number: int, rng: np.random.Generator) -> Task:
         """Return the task of minimal pairs, by the running query that the card will recommend."""
@@ -312,18 +319,15 @@ class EncoderLearner(nn.Module):
     def _start_heads(self, heads: RoleHeads, teacher: UtteranceEncoder) -> None:
         """Let new heads start where the base's vectors say most about the teacher's."""
         texts = self._draw_texts(START_TEXTS)
+        items = [RoleText(text, *head) for head in HEADS for text in texts]
 
-        def vectors(
-            encoder: UtteranceEncoder, roles: Iterable[tuple[Role, Relation | None]]
-        ) -> Tensor:
+        def encode(encoder: UtteranceEncoder, items: list[RoleText]) -> Tensor:
             # In one call, which reads a text once for all roles that share its prefix.
-            items = [RoleText(text, *role) for role in roles for text in texts]
             encoded = encoder.encode_in_roles(items).reshape(len(HEADS), len(texts), -1)
             return torch.from_numpy(encoded).to(self.encoder.device)
 
-        heads.fit_to_teacher(
-            vectors(self._reader, [read_as(role) for role, _ in HEADS]), vectors(teacher, HEADS)
-        )
+        read = encode(self._reader, [read_as(item) for item in items])
+        heads.fit_to_teacher(read, encode(teacher, items))
 
     def _draw_texts(self, number: int) -> list[str]:
         """Return different texts of the first epoch's first windows."""
@@ -334,8 +338,7 @@ class EncoderLearner(nn.Module):
     def _draw_tokens(self) -> list[list[int]]:
         """Return texts as the encoder reads them, in turns as a context's and as a candidate's."""
         texts = self._draw_texts(SCALE_TEXTS)
-        said = map(said_by_other, texts[1::2])
-        return self._reader.tokenize([*candidate_inputs(texts[::2]), *said])
+        return self._reader.tokenize([*candidate_inputs(texts[::2]), *said_inputs(texts[1::2])])
 
     def _distil(
         self,
@@ -368,11 +371,19 @@ class EncoderLearner(nn.Module):
             for index, role in zip(in_context, drawn, strict=True)
         ]
         candidates = candidate_inputs(batch.items[index].text for index in as_after)
-        taught = torch.from_numpy(teacher.encode_in_roles([*candidates, *items])).to(encoded)
+        taught = self._read_by_teacher(teacher, [*candidates, *items]).to(encoded)
         return losses.distillation_loss(
             (after, self.heads(context, items)),
             (taught[: len(candidates)], taught[len(candidates) :]),
         )
+
+    def _read_by_teacher(self, teacher: UtteranceEncoder, items: list[RoleText]) -> Tensor:
+        """Return the teacher's vectors (n, d) of n texts in their roles."""
+        if self.config.layers == 0 and self.config.teacher == "base":
+            # Its encoder is the learner's own, which knows these texts.
+            read = self._encode(teacher.tokenize(items)).cpu().numpy()
+            return torch.from_numpy(teacher.in_roles(read, items))
+        return torch.from_numpy(teacher.encode_in_roles(items))
 
     def validate(self) -> Metrics:
         """Return the average ranks of the encoder as it would be kept."""
@@ -400,16 +411,15 @@ class EncoderLearner(nn.Module):
             for tokens in self._scaled_by:
                 forward(encoder, [tokens])
 
-        eight_bits.simulate(transformer_of(encoder), run)
+        scales = find_file(self.config.base, SCALES_FILE)
+        if self.config.layers == 0 and scales:
+            eight_bits.simulate_with(transformer_of(encoder), scales)
+        else:
+            eight_bits.simulate(transformer_of(encoder), run)
 
     def is_truncated(self, text: str) -> bool:
         """Return whether an utterance of a context has more word pieces than the encoder reads."""
-        return self._reader.is_too_long(said_by_other(text))
-
-
-def said_by_other(text: str) -> RoleText:
-    """Return an utterance as the running query reads the newest one."""
-    return RoleText(text, Role.SECOND, Relation.OTHER)
+        return self._reader.is_too_long(RoleText(text, Role.SAID))
 
 
 def _make_log_scale() -> nn.Parameter:
@@ -472,7 +482,9 @@ def make_heads(config: EncoderConfig, encoder: SentenceTransformer) -> RoleHeads
     """Return the heads of the base, new ones where it has none, or None for other kinds."""
     if config.kind is not EncoderKind.HEADS:
         return None
-    heads = load_heads(config.base) or RoleHeads(dimension_of(encoder))
+    heads = RoleHeads(dimension_of(encoder))
+    if of_base := load_heads(config.base):
+        heads.start_from(of_base)
     return heads.train().to(encoder.device)
 
 

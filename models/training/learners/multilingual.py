@@ -136,10 +136,13 @@ class MultilingualLearner(nn.Module):
 
 
 def context_roles(kind: EncoderKind) -> list[tuple[Role, Relation | None]]:
-    """Return a role and a relation for each prefix that the utterances of a context have."""
+    """Return a role and a relation for each prefix that the utterances of a context have.
+
+    Of roles that share a prefix it is the last, `SAID`, in which heads read a text.
+    """
     by_prefix: dict[str, tuple[Role, Relation | None]] = {
         prefix(kind, role, relation): (role, relation)
-        for role in (Role.FIRST, Role.SECOND)
+        for role in (Role.FIRST, Role.SECOND, Role.SAID)
         for relation in Relation
     }
     return list(by_prefix.values())

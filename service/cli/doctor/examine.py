@@ -8,7 +8,7 @@ from statistics import median
 from time import perf_counter
 
 from turnwise.models.errors import TurnwiseError
-from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.models.roles import Role, RoleText
 from turnwise.service.app.components import load_encoder, make_remote_encoder
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.doctor.host import examine_device, examine_port, examine_settings
@@ -58,7 +58,7 @@ def _examine_model(settings: Settings) -> tuple[Encoder | None, Finding]:
             seconds = []
             for _ in range(6):
                 begin = perf_counter()
-                encoder.forward([*encoder.tokenize([RoleText(_SAID, Role.SECOND, Relation.OTHER)])])
+                encoder.forward([*encoder.tokenize([RoleText(_SAID, Role.SAID)])])
                 seconds.append(perf_counter() - begin)
     except (TurnwiseError, RuntimeError) as error:  # torch raises RuntimeError if out of memory
         advice = f"check TURNWISE_MODEL and {where}"

@@ -5,17 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import BertProcessing
 from transformers import GPT2Config, PreTrainedTokenizerFast
 
-from turnwise.models.encoder.eight_bits import EightBitLinear, matrices
-from turnwise.models.encoder.eight_bits_graph import SCALES_FILE
-from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.model_files import hub_answers
 from turnwise.models.roles import EncoderKind
 
@@ -71,11 +67,3 @@ def _words(special: dict[str, str]) -> Tokenizer:
     words = Tokenizer(WordLevel(vocabulary, unk_token=special["unk_token"]))
     words.pre_tokenizer = Whitespace()
     return words
-
-
-def in_8_bits(model: SentenceTransformer, folder: Path) -> None:
-    """Let a model compute in 8 bits, with the scales in its folder."""
-    scales = load_file(folder / SCALES_FILE)
-    for name, linear in matrices(transformer_of(model)):
-        keys = (f"{name}.{key}" for key in ("smooth", "step", "zero"))
-        EightBitLinear.convert(linear, *(scales[key] for key in keys))

@@ -65,7 +65,7 @@ class DirectEncoder:
     ) -> Float32:
         await self.opened()
         self.candidates += [text for text, role, _ in items if role is Role.AFTER]
-        self.utterances += [text for text, role, _ in items if role is Role.SECOND]
+        self.utterances += [text for text, role, _ in items if role is Role.SAID]
         new = [item for item in dict.fromkeys(items) if item not in self.vectors]
         encoded = self._encoder.forward(self._encoder.tokenize(new)) if new else []
         self.vectors.update(zip(new, encoded, strict=True))

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from tests.support.redis_keys import pool_key
 from tests.support.waiting import until
 from tests.unit.pools.conftest import Replica, StartReplica, with_pool
-from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.models.roles import Role, RoleText
 from turnwise.service.pools import Candidate, PoolKey
 from turnwise.service.pools.candidate import Learned
 from turnwise.service.pools.memory import ivf, upkeep
@@ -25,7 +25,7 @@ BYE = Candidate.of("Bye.", "bye")
 
 async def find(replica: Replica, text: str, top_k: int = 5) -> list[tuple[str, str]]:
     """The ids and the best examples that the replica finds for an utterance."""
-    inputs = [RoleText(text, Role.SECOND, Relation.OTHER)]
+    inputs = [RoleText(text, Role.SAID)]
     (said,) = await replica.encoder.encode(inputs)
     hits = await replica.view().search_examples(said, top_k)
     return [(hit.candidate.id, hit.match.text) for hit in hits if hit.match]

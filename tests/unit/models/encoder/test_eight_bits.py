@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.support.processor import needs_vnni
-from tests.unit.models.conftest import Folder, in_8_bits
+from tests.unit.models.conftest import Folder
 from turnwise.models.encoder import eight_bits, export
 from turnwise.models.encoder import onnx as onnx_module
-from turnwise.models.encoder.eight_bits import EightBitLinear, matrices, round_weights, simulate
+from turnwise.models.encoder.eight_bits import (
+    EightBitLinear,
+    matrices,
+    round_weights,
+    simulate,
+    simulate_with,
+)
+from turnwise.models.encoder.eight_bits_graph import SCALES_FILE
 from turnwise.models.encoder.onnx import EIGHT_BITS_FILE, FILE, OnnxEncoder
 from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
@@ -104,7 +111,7 @@ def test_rounded_weights_stay_as_they_are(simulated: UtteranceEncoder) -> None:
 def test_scales_are_those_of_the_folder(simulated: UtteranceEncoder, folder: Path) -> None:
     read = UtteranceEncoder(folder, device="cpu")
     before = read.encode_in_roles(ITEMS)
-    in_8_bits(read.model, folder)
+    simulate_with(transformer_of(read.model), folder / SCALES_FILE)
     assert read.encode_in_roles(ITEMS) == pytest.approx(simulated.encode_in_roles(ITEMS), abs=2e-2)
     assert np.abs(read.encode_in_roles(ITEMS) - before).max() > 1e-5
 
@@ -127,7 +134,7 @@ def test_the_graph_computes_what_torch_simulates(folder: Path) -> None:
     assert served.runtime == "onnxruntime 8 bits on cpu"
     tokens = served.tokenize(ITEMS)
     plain = read.forward(tokens)
-    in_8_bits(read.model, folder)
+    simulate_with(transformer_of(read.model), folder / SCALES_FILE)
     for name, linear in matrices(transformer_of(read.model)):
         if ".self." in name:  # folded, so that the graph computes it in float32
             linear.__class__ = nn.Linear

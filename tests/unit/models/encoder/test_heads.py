@@ -18,7 +18,7 @@ from turnwise.models.errors import ModelError
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
 
 D = 16
-AS_READ = [(Role.AFTER, None), (Role.SECOND, Relation.OTHER)]
+AS_READ = [(Role.AFTER, None), (Role.SAID, None)]
 
 
 @pytest.fixture
@@ -86,12 +86,30 @@ def test_heads_start_from_a_regression_and_come_closer_to_the_teacher(
 
 def test_each_text_gets_its_own_role(heads: RoleHeads, after: Float32) -> None:
     items = [RoleText("", role, relation) for role, relation in [*AS_READ, *HEADS]]
-    after = after[[0, 1, 2, 3, 4, 0, 1]]
+    after = after[[0, 1, 2, 3, 4, 0, 1, 2]]
     got = heads.in_roles(after, items)
     assert_allclose(got[:2], after[:2])
     for place, item in enumerate(items):
         assert_allclose(got[place], heads.in_roles(after[place : place + 1], [item])[0], atol=1e-6)
-    assert len({tuple(vector) for vector in heads.in_roles(after[[0] * 7], items)}) == 6
+    assert len({tuple(vector) for vector in heads.in_roles(after[[0] * 8], items)}) == 7
+
+
+def test_an_older_file_lacks_the_head_of_the_newest_utterance(
+    heads: RoleHeads, after: Float32, tmp_path: Path
+) -> None:
+    older = RoleHeads(D, len(HEADS) - 1)
+    for weights, theirs in zip(older.parameters(), heads.parameters(), strict=True):
+        weights.data = theirs.data[:-1]
+    older.save(tmp_path)
+    loaded = RoleHeads.load(tmp_path / HEADS_FILE)
+    newest = [RoleText("", Role.SECOND, Relation.OTHER)] * len(after)
+    assert (loaded.in_roles(after, newest) == after).all()
+    assert (loaded(torch.from_numpy(after), newest).numpy() == after).all()
+    resumed = RoleHeads(D)
+    resumed.start_from(loaded)
+    items = [RoleText("", *HEADS[0])] * len(after)
+    assert (resumed.in_roles(after, items) == loaded.in_roles(after, items)).all()
+    assert_allclose(resumed.in_roles(after, newest), after, atol=1e-6)
 
 
 def test_heads_are_kept_in_half_precision(heads: RoleHeads, after: Float32, tmp_path: Path) -> None:

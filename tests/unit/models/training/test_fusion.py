@@ -68,15 +68,15 @@ def pool_of(noise: float) -> EncodedAnswers:
     questions = units(rng, 6)[:, None] + noise * units(rng, 6, 8)
     questions /= np.linalg.norm(questions, axis=-1, keepdims=True)
     replies = units(rng, 6).astype(np.float32)
-    outside = np.empty((0, 16), np.float32)
-    return EncodedAnswers(replies, tuple(questions.astype(np.float32)), outside)
+    asked = np.stack([questions, questions], axis=2).astype(np.float32)
+    return EncodedAnswers(replies, tuple(asked), np.empty((0, 2, 16), np.float32))
 
 
 def dialogues_of(noise: float) -> EncodedDialogueAnswers:
     """Six recurring replies; the newest utterance of a context is near their examples."""
     pool = pool_of(noise)
     rng = np.random.default_rng(1)
-    newest = np.concatenate([questions[:2] for questions in pool.questions])
+    newest = np.concatenate([questions[:2, 1] for questions in pool.questions])
     contexts = Contexts(
         queries=(2 * units(rng, 12)).astype(np.float32),
         newest=newest,
@@ -84,7 +84,7 @@ def dialogues_of(noise: float) -> EncodedDialogueAnswers:
         left_out=np.eye(12, 6, k=1, dtype=np.bool_),
         right=np.repeat(np.arange(6), 2),
     )
-    examples = tuple(questions[2:] for questions in pool.questions)
+    examples = tuple(questions[2:, 1] for questions in pool.questions)
     return EncodedDialogueAnswers(pool.replies, contexts, examples)
 
 

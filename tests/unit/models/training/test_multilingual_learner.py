@@ -8,18 +8,18 @@ from torch.nn.functional import softmax
 from tests.unit.models.conftest import Folder
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import ModelError
-from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.models.roles import EncoderKind, Role, RoleText
 from turnwise.models.training.config import MultilingualConfig
 from turnwise.models.training.learners.multilingual import MultilingualLearner, context_roles
 from turnwise.models.training.losses import SCORE_SCALE, SCORE_SHARE
 from turnwise.models.training.translations import Translation
 
 PAIRS = [Translation("lake", "see"), Translation("a tree", "baum"), Translation("hi", "hi")]
-ROLES = [(Role.AFTER, None), (Role.SECOND, Relation.OTHER), (Role.SECOND, Relation.OTHER)]
+ROLES = [Role.AFTER, Role.SAID, Role.SAID]
 
 
 def encode(encoder: UtteranceEncoder, texts: list[str]) -> np.ndarray:
-    read = [RoleText(text, *role) for text, role in zip(texts, ROLES, strict=True)]
+    read = [RoleText(text, role) for text, role in zip(texts, ROLES, strict=True)]
     return encoder.encode_in_roles(read).astype(np.float64)
 
 

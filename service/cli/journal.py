@@ -19,14 +19,22 @@ Folders = Annotated[
 
 
 @journal.command()
-def export(folders: Folders, *, out: Written) -> None:
+def export(
+    folders: Folders,
+    *,
+    out: Written,
+    pool: Annotated[
+        str | None,
+        typer.Option(help="Only dialogues with turns that this pool answered, and its choices."),
+    ] = None,
+) -> None:
     """Write the journal as dialogues for train and evaluate.
 
     The command leaves out deleted sessions and undone turns.
     """
     from turnwise.service.journal.export import export_dialogues
 
-    count = write_jsonl(out, export_dialogues(folders))
+    count = write_jsonl(out, export_dialogues(folders, pool))
     typer.echo(f"{write_count(count, 'dialogue')} written to {out}")
 
 

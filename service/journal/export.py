@@ -44,11 +44,24 @@ class Conversation(NamedTuple):
     turns: list[JournalTurn]
 
 
-def export_dialogues(folders: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the dialogues of some folders; raises as `read_conversations`."""
+def export_dialogues(folders: Iterable[Path], pool: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the dialogues of some folders; raises as `read_conversations`.
+
+    Args:
+        folders: The folders of all replicas.
+        pool: Yield only dialogues with a turn that this pool answered. Replies to their other turns
+            have no `shown`, `chosen` and `rejected`. None for all dialogues.
+    """
     for namespace, session, part, turns in read_conversations(folders):
+        if pool is not None and not any(_has_pool(turn, pool) for turn in turns):
+            continue
         again = f"-{part + 1}" if part else ""
-        yield {"id": f"{namespace}/{session}{again}", "utterances": [*_list_utterances(turns)]}
+        utterances = [*_list_utterances(turns, pool)]
+        yield {"id": f"{namespace}/{session}{again}", "utterances": utterances}
+
+
+def _has_pool(turn: JournalTurn, name: str) -> bool:
+    return turn.line.pool is not None and turn.line.pool.name == name
 
 
 def read_conversations(folders: Iterable[Path]) -> Iterator[Conversation]:
@@ -97,10 +110,11 @@ def _keep_turns_before(line: TurnLine | UndoLine, turns: list[JournalTurn]) -> l
     return [turn for turn in turns if turn.line.turn < line.turn]
 
 
-def _list_utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
+def _list_utterances(turns: Sequence[JournalTurn], pool: str | None) -> Iterator[dict[str, Any]]:
     """Yield the turns as utterances, and the chosen replies that no turn says.
 
-    The next utterance of the responder has the fields that say how it was chosen.
+    The next utterance of the responder has the fields that say how it was chosen, if it was chosen
+    from the pool, or if no pool is named.
     """
     fields: dict[str, Any] = {}
     responder = turns[-1].line.responder
@@ -108,6 +122,8 @@ def _list_utterances(turns: Sequence[JournalTurn]) -> Iterator[dict[str, Any]]:
         line = turn.line
         yield {"speaker": line.speaker, "text": line.text, **fields}
         fields, reply = _describe_reply(turn, after)
+        if pool is not None and not _has_pool(turn, pool):
+            fields = {}
         if after and after.line.speaker == responder:
             continue
         if reply:

@@ -50,7 +50,7 @@ def run(*arguments: object) -> str:
     return ended.output
 
 
-def exported(out: Path, *folders: Path) -> dict[str, list[dict[str, Any]]]:
+def exported(out: Path, *folders: object) -> dict[str, list[dict[str, Any]]]:
     run("export", *folders, "--out", out)
     read = map(json.loads, out.read_text(encoding="utf-8").splitlines())
     return {dialogue["id"]: dialogue["utterances"] for dialogue in read}
@@ -125,6 +125,29 @@ def test_the_lines_of_two_replicas_make_dialogues(
     assert exported(out, folder / "1", folder / "2") == {"default/s": expected}
     (dialogue,) = read_dialogues(out)
     assert [(u.speaker, u.text) for u in dialogue.utterances] == texts(expected)
+
+
+def test_the_dialogues_of_one_pool_have_its_choices_alone(
+    launch: Launch, folder: Path, tmp_path: Path
+) -> None:
+    live = launch(journal=folder)
+    for pool in ("shop", "bank"):
+        live.fill(pool=pool)
+    for session, pools in {"a": ["shop", "bank"], "b": ["bank"]}.items():
+        for pool in pools:
+            answer = live.turn(session, "user", f"Hello, {pool}!", pool=pool, top_k=2)
+            live.feedback(ids(answer)[0], "chosen", session=session, turn=answer["turn"])
+            live.turn(session, "bot", answer["candidates"][0]["text"])
+    say(live, "No pool answers this.", session="c")
+    live.stop()
+
+    def choices(*options: str) -> dict[str, list[bool]]:
+        found = exported(tmp_path / "out.jsonl", folder, *options)
+        return {name: ["chosen" in reply for reply in said[1::2]] for name, said in found.items()}
+
+    assert choices("--pool", "shop") == {"default/a": [True, False]}
+    assert choices("--pool", "bank") == {"default/a": [False, True], "default/b": [True]}
+    assert choices() == {"default/a": [True, True], "default/b": [True], "default/c": []}
 
 
 def test_what_was_deleted_is_not_exported_and_is_compacted(

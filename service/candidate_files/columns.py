@@ -100,13 +100,13 @@ class FieldReader:
     """The columns that became each part of candidates."""
 
     def read(self, record: Mapping[str, Any], file: str, line: int | None) -> dict[str, Any]:
-        """Return the fields of a candidate; fields that are null or empty are left out.
+        """Return the fields of a candidate; fields that are null or blank are left out.
 
         Raises:
             EmptyTextError: The record has a field for the text, but no text.
             DataError: The record has no field for the text.
         """
-        given = {name: value for name, value in record.items() if value is not None and value != ""}
+        given = {name: value for name, value in record.items() if not is_blank(value)}
         used = {part: self.columns.find(part, list(record)) for part in _NAMES}
         if not used["text"]:
             raise _explain_no_text(record, file, line)
@@ -206,6 +206,11 @@ def _quote(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
+def is_blank(value: object) -> bool:
+    """Return whether a field is null, or a text without anything but white space."""
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
 def as_name(value: object) -> object:
     """Return an id or a group; numbers become text."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
@@ -225,5 +230,5 @@ def _list_texts(value: object) -> list[Any]:
         with suppress(ValueError, RecursionError):
             value = json.loads(value)
     if isinstance(value, list):
-        return [each for each in value if each not in (None, "")]
+        return [each for each in value if not is_blank(each)]
     return [] if value is None else [value]

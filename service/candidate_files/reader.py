@@ -11,7 +11,13 @@ from pydantic import ValidationError
 from turnwise.models.errors import DataError
 from turnwise.models.text_files import open_binary
 from turnwise.models.texts import shorten, write_count
-from turnwise.service.candidate_files.columns import Columns, EmptyTextError, FieldReader, as_name
+from turnwise.service.candidate_files.columns import (
+    Columns,
+    EmptyTextError,
+    FieldReader,
+    as_name,
+    is_blank,
+)
 from turnwise.service.candidate_files.formats import read_records
 from turnwise.service.wire.pools import (
     AFTER,
@@ -235,7 +241,7 @@ def read_ids(path: Path) -> list[str]:
         for line, record in read_records(file, str(path), columns):
             found = columns.find("text", list(record))
             id = as_name(record[found[0]]) if found else None
-            if not isinstance(id, str) or not id:
+            if not isinstance(id, str) or is_blank(id):
                 raise DataError("no id", str(path), line, "id")
             ids[id] = None
     return list(ids)

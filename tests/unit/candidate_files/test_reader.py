@@ -166,6 +166,7 @@ def test_a_candidate_keeps_as_many_questions_as_it_may_have(tmp_path: Path) -> N
         ({"text": "Yes.", "metadata": '{"a": 1}'}, {"metadata": {"a": 1}}),
         ({"text": "Yes.", "metadata": "kind:faq"}, {"metadata": {"metadata": "kind:faq"}}),
         ({"text": "Yes.", "id": None, "group": "", "learned": [{"text": "A?"}]}, {}),
+        ({"text": "Yes.", "id": " ", "group": "\t", "body": " ", "question": " ", "a": " "}, {}),
     ],
 )
 def test_fields_are_found_by_the_usual_names(
@@ -262,7 +263,7 @@ def test_ids_are_read_from_any_file(tmp_path: Path, name: str, content: str) -> 
     ("name", "content", "what"),
     [
         ("a.jsonl", '{"id": "7"}\n{"text": "x"}', r'line 2, field "id": no id'),
-        ("a.csv", "text,id\nx,\n", r'line 2, field "id": no id'),
+        ("a.csv", "text,id\nx, \n", r'line 2, field "id": no id'),
         ("a.csv", "text,kind\nx,7\n", 'no column "id" among "text", "kind"'),
     ],
 )
@@ -291,7 +292,7 @@ def test_a_row_of_totals_is_told(tmp_path: Path) -> None:
 
 def test_every_line_without_a_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("topic,answer\na,\nb,We open at nine.\nc,\nd,\n")
+    path.write_text("topic,answer\na,\nb,We open at nine.\nc, \nd,\n")
     with pytest.raises(DataError, match=r'line 2, field "answer": empty.* line 4, line 5$'):
         CandidateFile.read(path)
 

@@ -282,13 +282,10 @@ class EncoderQueue:
             elif isinstance(work, TextSlice):
                 self._tokenize(work)
             else:
-                self._run(work)
-
-    def _run(self, batch: Batch) -> None:
-        begin = time.monotonic()
-        self._runner.run(batch)
-        pace = self._paces[batch[0].request.priority]
-        pace.record((time.monotonic() - begin) / len(batch))
+                begin = time.monotonic()
+                self._runner.run(work)
+                pace = self._paces[work[0].request.priority]
+                pace.record((time.monotonic() - begin) / len(work))
 
     def _tokenize_all(self) -> None:
         while part := self._next_slice():

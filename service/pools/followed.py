@@ -167,7 +167,7 @@ class FollowedPools:
                 return pool
             self.begin_read(pool)
             await self.background.wait(("read", pool), end - monotonic())
-            if self._is_current(pool):
+            if self.in_memory.get(key) is pool:
                 return pool  # otherwise it was moved meanwhile: another one has its name
 
     def resolve(self, name: PoolKey) -> PoolKey:
@@ -240,9 +240,6 @@ class FollowedPools:
             lost = f"there is no pool {key.describe()}: Redis lost it; restore a backup"
             return PoolNotFound(lost)
         return not_found(key)
-
-    def _is_current(self, pool: Pool) -> bool:
-        return self.in_memory.get(pool.key) is pool
 
     def _check_known(self) -> None:
         if not self.awaited.are_known:

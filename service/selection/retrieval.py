@@ -1,6 +1,6 @@
 """Finds the candidates of a pool that may be offered after a context."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from turnwise.models.groups import best_wordings
 from turnwise.models.texts import fold_text
@@ -60,7 +60,10 @@ async def find_hits(
         offered = await _leave_out_near(request.view, allowed, repeats)
         found_all = len(hits) < searched
         has_count = len(offered) >= count
-        has_answers = _has_answers(offered, answers, confident=confident)
+        has_answers = count_answers(offered) >= answers
+        if confident:
+            names = {name_answer(hit.candidate) for hit in offered}
+            has_answers = has_answers and len(names) >= MIN_ANSWERS
         if found_all or (has_count and (has_answers or searched > _MOST_COPIES)):
             return offered
         searched *= 2
@@ -85,12 +88,6 @@ async def _find_said_groups(view: PoolView, repeats: Repeats) -> frozenset[str]:
 def _is_said(hit: Hit, repeats: Repeats, slots: Mapping[str, str]) -> bool:
     """Return whether the responder has said the text of a hit, with the values of its slots."""
     return bool(repeats.texts) and fold_text(fill_slots(hit.candidate.text, slots)) in repeats.texts
-
-
-def _has_answers(hits: Sequence[Hit], answers: int, *, confident: bool) -> bool:
-    if confident and len({name_answer(hit.candidate) for hit in hits}) < MIN_ANSWERS:
-        return False
-    return count_answers(hits) >= answers
 
 
 async def _leave_out_near(view: PoolView, hits: list[Hit], repeats: Repeats) -> list[Hit]:

@@ -112,11 +112,8 @@ class Memory:
 
 def available_memory() -> float:
     """Return the bytes of memory that this process may still take; infinity if unknown."""
-    return min(_machine_memory(), _container_memory())
-
-
-def _machine_memory() -> float:
-    return 1024 * _read_number(MEMINFO, r"^MemAvailable:\s+(\d+)")
+    machine = 1024 * _read_number(MEMINFO, r"^MemAvailable:\s+(\d+)")
+    return min(machine, _container_memory())
 
 
 def _container_memory() -> float:

@@ -242,7 +242,7 @@ class Batcher:
 
     def add_tokens(self, part: TextSlice, tokens: Sequence[Sized]) -> None:
         """Append the texts of a slice with their tokens."""
-        if line := self._line_of(part.request):
+        if line := self._find_line(part.request):
             line.tokenizing -= 1
             line.tokenized.extend(
                 TokenizedText(part.request, part.start + n, ids) for n, ids in enumerate(tokens)
@@ -250,7 +250,7 @@ class Batcher:
 
     def drop(self, part: TextSlice) -> None:
         """Drop the texts of a slice, which could not be tokenized."""
-        if line := self._line_of(part.request):
+        if line := self._find_line(part.request):
             line.tokenizing -= 1
             self._resize(line, -len(part.texts))
 
@@ -278,7 +278,7 @@ class Batcher:
             if not part.request.abandoned:
                 line.tokenizing += 1
                 return part
-            self._count_dropped(line, part.request, len(part.texts))
+            self._drop_abandoned(line, part.request, len(part.texts))
         return None
 
     def _next_batch(self, line: _Line) -> Batch:
@@ -288,23 +288,23 @@ class Batcher:
         of other namespaces of the same priority fill it.
         """
         while line.tokenized and line.tokenized[0].request.abandoned:
-            self._count_dropped(line, line.tokenized.popleft().request, 1)
+            self._drop_abandoned(line, line.tokenized.popleft().request, 1)
         if not line.tokenized:
             return []
         first = line.tokenized[0]
         batch = [first]
         length = len(first.tokens)
         longest = length
-        for text in self._by_length(line, length):
+        for text in self._sort_by_length(line, length):
             longest = max(longest, len(text.tokens))
             if (len(batch) + 1) * longest > self._max_tokens:
                 break
             if not text.request.abandoned:
                 batch.append(text)
-        self._take(batch)
+        self._remove_batch(batch)
         return batch
 
-    def _by_length(self, line: _Line, length: int) -> Iterator[TokenizedText]:
+    def _sort_by_length(self, line: _Line, length: int) -> Iterator[TokenizedText]:
         """Yield the texts that may share a batch with the oldest of a line, the best first."""
         others = [
             other.tokenized
@@ -316,7 +316,7 @@ class Batcher:
                 islice(texts, _WINDOW - 1), key=lambda text: abs(len(text.tokens) - length)
             )
 
-    def _take(self, batch: Batch) -> None:
+    def _remove_batch(self, batch: Batch) -> None:
         """Remove the texts of the next batch, which counts for the namespace of its first text."""
         first = batch[0].request
         self._batches += 1
@@ -328,11 +328,11 @@ class Batcher:
             self._resize(line, len(left) - len(line.tokenized))
             line.tokenized = left
 
-    def _line_of(self, request: EncodingRequest) -> _Line | None:
+    def _find_line(self, request: EncodingRequest) -> _Line | None:
         """Return the line that a request waits in; None if it was cleared."""
         return self._lines.get((request.namespace, request.priority))
 
-    def _count_dropped(self, line: _Line, request: EncodingRequest, texts: int) -> None:
+    def _drop_abandoned(self, line: _Line, request: EncodingRequest, texts: int) -> None:
         self._resize(line, -texts)
         if not request.failed:
             reason = "deadline" if request.expired else "cancelled"

@@ -78,7 +78,7 @@ class CachedEncoder:
         self.calibration: Calibration | None = encoder.calibration
         self.fusion = encoder.fusion
         self.example_calibration = encoder.example_calibration
-        self._heads = encoder.kind is EncoderKind.HEADS
+        self._has_heads = encoder.kind is EncoderKind.HEADS
 
     async def encode(
         self,
@@ -87,7 +87,7 @@ class CachedEncoder:
         timeout: float | None = None,
     ) -> Float32:
         """Return (n, d) unit rows; raises as `EncoderQueue.encode`."""
-        if not self._heads:
+        if not self._has_heads:
             return await self._read(texts, priority, timeout)
         read = await self._read([read_as(item) for item in texts], priority, timeout)
         return await self.estimate(read, texts)
@@ -127,7 +127,7 @@ class CachedEncoder:
 
     def _recall_roles(self, vectors: Float32, items: Sequence[RoleText]) -> _Recalled:
         """Return vectors in their roles, as far as these are in the cache."""
-        if not self._heads:
+        if not self._has_heads:
             return _Recalled(vectors, {})
         keys = {
             index: _key(f"{item.role} {item.relation}\n".encode() + vector.tobytes())

@@ -26,9 +26,9 @@ from turnwise.service.wire.embeddings import MOST_CHARACTERS
 _CONNECT_SECONDS = 1.0
 _KEPT_SECONDS = 60.0
 """Seconds that an idle connection stays open: an encoder-only service keeps it for 75."""
-_OF_A_TEXT = {400, 413, 422}
+_TEXT_REJECTED = {400, 413, 422}
 """Statuses by which an endpoint rejects a text."""
-_RETRIED = {429, *range(500, 600)}
+_RETRIED_STATUSES = {429, *range(500, 600)}
 
 _log = logging.getLogger("turnwise.encoder")
 
@@ -94,7 +94,7 @@ class RemoteEncoder(StatedEncoder):
                 f"model '{model}': {error}; write the folder again with `turnwise card`"
             ) from error
         self._url = url
-        self._place = show_url(url)
+        self._shown_url = show_url(url)
         self._timeout = timeout
         self._metrics = metrics
         self._pauses = pauses
@@ -124,21 +124,21 @@ class RemoteEncoder(StatedEncoder):
         texts = [probe.text for probe in self._facts.probes]
         while True:
             try:
-                answer = self._embeddings(texts)
+                answer = self._request_embeddings(texts)
                 break
             except (_WrongEndpoint, ValueError) as error:
-                raise ModelError(f"remote encoder {self._place}: {error}") from None
+                raise ModelError(f"remote encoder {self._shown_url}: {error}") from None
             except EncoderUnavailable as error:
                 if time.monotonic() >= end:
-                    raise ModelError(f"remote encoder {self._place}: {error}") from None
-                _log.info("waiting for the remote encoder %s: %s", self._place, error)
+                    raise ModelError(f"remote encoder {self._shown_url}: {error}") from None
+                _log.info("waiting for the remote encoder %s: %s", self._shown_url, error)
                 time.sleep(self._start_pause)
         tolerance = TOLERANCE_OF_8_BITS if answer.has_fingerprint else TOLERANCE
         vectors = answer.vectors
         if vectors.shape[1] != self.dimension or self._facts.differs(vectors, tolerance):
             raise ModelError(
-                f"remote encoder {self._place}: its vectors are not those of model '{self.name}'; "
-                "it has another model, pooling or limit of tokens"
+                f"remote encoder {self._shown_url}: its vectors are not those of model "
+                f"'{self.name}'; it has another model, pooling or limit of tokens"
             )
 
     def tokenize(self, items: Sequence[RoleText]) -> list[ReadText]:
@@ -152,9 +152,9 @@ class RemoteEncoder(StatedEncoder):
             EncoderUnavailable: The endpoint cannot be reached, or fails.
             TextError: The endpoint rejects a text.
         """
-        return self._embeddings([read.text[:MOST_CHARACTERS] for read in tokens]).vectors
+        return self._request_embeddings([read.text[:MOST_CHARACTERS] for read in tokens]).vectors
 
-    def _embeddings(self, texts: list[str]) -> _Answer:
+    def _request_embeddings(self, texts: list[str]) -> _Answer:
         body = {"model": self.name, "input": texts, "encoding_format": "base64"}
         try:
             answer = self._read_answer(self._call(body), len(texts))
@@ -176,7 +176,7 @@ class RemoteEncoder(StatedEncoder):
             except httpx.TransportError as error:
                 failure = str(error) or type(error).__name__
             else:
-                if response.status_code not in _RETRIED:
+                if response.status_code not in _RETRIED_STATUSES:
                     return response
                 failure = f"status {response.status_code}"
             pause = next(pauses, None)
@@ -195,7 +195,7 @@ class RemoteEncoder(StatedEncoder):
     def _read_answer(self, response: httpx.Response, count: int) -> _Answer:
         """Return the answer in a response to a call with `count` texts."""
         status = response.status_code
-        if status in _OF_A_TEXT:
+        if status in _TEXT_REJECTED:
             raise TextError(f"the remote encoder rejects a text: {response.text[:200]}")
         if status != httpx.codes.OK:
             raise _WrongEndpoint(f"status {status}: {response.text[:200]}")

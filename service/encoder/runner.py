@@ -16,7 +16,7 @@ from turnwise.service.errors import EncoderFailed, EncoderUnavailable, ServiceEr
 from turnwise.service.observe.metrics import ANY_ROLE, Metrics
 from turnwise.service.observe.tracing import add_past_span, exemplar, shared_span
 
-_FAILURES = 3
+_MAX_FAILURES = 3
 _TRIAL = RoleText("Hello", Role.AFTER)
 
 _log = logging.getLogger("turnwise.encoder")
@@ -34,7 +34,7 @@ class BatchRunner:
     @property
     def healthy(self) -> bool:
         """False after repeated failures, until a batch succeeds again."""
-        return self._failures < _FAILURES
+        return self._failures < _MAX_FAILURES
 
     @property
     def failing(self) -> bool:
@@ -48,23 +48,23 @@ class BatchRunner:
 
     def try_model(self) -> None:
         """Run the model on one text, to find out whether it works again."""
-        with suppress(Exception):  # `_run_batch` counts it
+        with suppress(Exception):  # `_encode_tokens` counts it
             self._encode_tokens(self._trial)
 
     def run(self, batch: Batch) -> None:
         """Encode a batch, and answer the requests that it completes or fails."""
         now = time.monotonic()
-        for request in _requests(batch):
+        for request in _list_requests(batch):
             if not request.encoded:  # its first batch
                 self._record_wait(request, now - request.queued_at)
         try:
             self._encode(batch)
         except EncoderUnavailable as error:  # no fault of a text: each alone would fail as well
-            for request in _requests(batch):
+            for request in _list_requests(batch):
                 fail(request, error)
         except Exception as error:
             if len(batch) == 1:
-                self._fail(batch[0].request, error)
+                self._fail_text(batch[0].request, error)
             else:
                 self._run_one_by_one(batch)
 
@@ -80,23 +80,23 @@ class BatchRunner:
                 try:
                     self._encode([text])
                 except Exception as error:
-                    self._fail(text.request, error)
+                    self._fail_text(text.request, error)
 
-    def _fail(self, request: EncodingRequest, error: Exception) -> None:
+    def _fail_text(self, request: EncodingRequest, error: Exception) -> None:
         fail(request, error)
         if isinstance(error, TextError):
             self.try_model()
 
     def _encode(self, batch: Batch) -> None:
-        request = batch[0].request
+        first = batch[0].request
         tokens = [text.tokens for text in batch]
         attributes = {
-            "turnwise.lane": request.priority.lane,
+            "turnwise.lane": first.priority.lane,
             "turnwise.batch.texts": len(tokens),
             "turnwise.batch.tokens": _count_padded(tokens),
         }
-        with shared_span("batch", [each.span for each in _requests(batch)], attributes):
-            rows = self._run_batch(request.model, tokens)
+        with shared_span("batch", [each.span for each in _list_requests(batch)], attributes):
+            rows = self._compute_rows(first.model, tokens)
         for text, row in zip(batch, rows, strict=True):
             request = text.request
             request.vectors[text.index] = row
@@ -108,7 +108,7 @@ class BatchRunner:
             if request.encoded == len(request.texts):
                 settle(request, request.vectors)
 
-    def _run_batch(self, model: Model, tokens: list[Sized]) -> Float32:
+    def _compute_rows(self, model: Model, tokens: list[Sized]) -> Float32:
         """Run a batch; those of a re-ranker do not count for the encoder's metrics and health."""
         if model is self._encoder:
             return self._encode_tokens(tokens)
@@ -154,7 +154,7 @@ def settle(request: EncodingRequest, result: Float32 | ServiceError) -> None:
     """Answer a request from another thread, unless it has an answer or is cancelled."""
     answer: asyncio.Future[Float32] = request.answer
 
-    def answer_it() -> None:
+    def set_answer() -> None:
         if answer.done():
             return
         if isinstance(result, ServiceError):
@@ -163,10 +163,10 @@ def settle(request: EncodingRequest, result: Float32 | ServiceError) -> None:
             answer.set_result(result)
 
     with suppress(RuntimeError):  # the loop is closed
-        answer.get_loop().call_soon_threadsafe(answer_it)
+        answer.get_loop().call_soon_threadsafe(set_answer)
 
 
-def _requests(batch: Batch) -> list[EncodingRequest]:
+def _list_requests(batch: Batch) -> list[EncodingRequest]:
     """Return the requests whose texts a batch has, that of its oldest text first."""
     return list(dict.fromkeys(text.request for text in batch))
 

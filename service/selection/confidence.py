@@ -132,7 +132,7 @@ class Confidence:
 
     def estimate_reranked(
         self,
-        before: Estimate,
+        first_stage: Estimate,
         calibration: RerankedCalibration,
         hits: Sequence[Hit],
         logits: Float32,
@@ -141,7 +141,7 @@ class Confidence:
         """Return the confidence in the hit with the best combined score.
 
         Args:
-            before: The estimate of the first stage.
+            first_stage: The estimate of the first stage.
             calibration: The calibration of the re-ranker.
             hits: n ≥ 2 hits, in the order of the first stage.
             logits: (k,) the logits of the first k ≤ n hits, by the re-ranker.
@@ -151,8 +151,10 @@ class Confidence:
         first = order[0]
         second = order[_find_rival([hits[index] for index in order])]
         margin = float(combined[first] - combined[second])
-        features = reranked_features(before.confidence, float(logits[first]), margin, first == 0)
-        return float(calibration.confidence(features))
+        reranked = reranked_features(
+            first_stage.confidence, float(logits[first]), margin, first == 0
+        )
+        return float(calibration.confidence(reranked))
 
     def correct(self, view: PoolView, confidence: float) -> float:
         """Return a confidence with the correction of the pool, if it has one."""

@@ -50,7 +50,7 @@ class Retrieved(NamedTuple):
     Attributes:
         hits: The candidates that were found and may be offered, best first.
         confidence: The confidence in the first candidate, if it has one.
-        replies: (k,) the scores of the hits without their examples and bonuses.
+        reply_scores: (k,) the scores of the hits without their examples and bonuses.
         estimate: The confidence of the first stage, if it has one.
         warnings: Warnings about the filter, the slots or the script.
         combined: (k,) the combined scores, where the model's own re-ranker read the first hits.
@@ -59,7 +59,7 @@ class Retrieved(NamedTuple):
 
     hits: list[Hit]
     confidence: float | None
-    replies: Float32
+    reply_scores: Float32
     estimate: Estimate | None
     warnings: Sequence[str]
     combined: Float64 | None = None
@@ -187,11 +187,11 @@ class Pipeline:
             if not knows_script:
                 warnings.append(_UNKNOWN_SCRIPT)
         kept = cut_hits(hits, count, answers)
-        replies = np.array([search.reply_score(hit) for hit in kept], np.float32)
+        reply_scores = np.array([search.reply_score(hit) for hit in kept], np.float32)
         confidence = None
         if estimate:
             confidence = self._confidence.correct(request.view, estimate.confidence)
-        return Retrieved(kept, confidence, replies, estimate, warnings)
+        return Retrieved(kept, confidence, reply_scores, estimate, warnings)
 
     async def read_unsure(self, request: SelectionRequest, found: Retrieved) -> Retrieved:
         """Return the result of a search, re-ranked if the confidence in its first hit is low.
@@ -207,8 +207,8 @@ class Pipeline:
             return found
         if options.rerank != "auto" or options.scores_pairs or found.hits[0].match:
             return found
-        first = _list_hits(request, found.hits[: cascade.candidates])
-        logits = await self.reranking.try_own(first, request.timings)
+        first = _make_short_list(request, found.hits[: cascade.candidates])
+        logits = await self.reranking.try_own_reranker(first, request.timings)
         if logits is None:
             return found._replace(cascade="failed")
         scores = np.array([hit.score for hit in found.hits])
@@ -241,7 +241,7 @@ class Pipeline:
         if found.combined is not None:
             return NextUtteranceScores(found.combined.astype(np.float32))
         if options.reranker and hits:
-            short_list = _list_hits(request, hits)
+            short_list = _make_short_list(request, hits)
             scores = await self.reranking.score(options.reranker, short_list, request.timings)
             return NextUtteranceScores(scores)
         scores = np.array([hit.score for hit in hits], np.float32)
@@ -249,7 +249,7 @@ class Pipeline:
             return NextUtteranceScores(scores)
         with request.timings.stage("rerank", metric="rerank"):
             vectors = await request.view.vectors([hit.candidate.id for hit in hits])
-            added = scores - found.replies
+            added = scores - found.reply_scores
             return await asyncio.to_thread(_score_pairs, request, scores, added, vectors)
 
     async def order(
@@ -354,7 +354,7 @@ def as_matched(hit: Hit) -> Matched | None:
     return Matched.model_construct(example=example, learned=is_learned, after=hit.follows)
 
 
-def _list_hits(request: SelectionRequest, hits: Sequence[Hit]) -> ShortList:
+def _make_short_list(request: SelectionRequest, hits: Sequence[Hit]) -> ShortList:
     """Return hits for a re-ranker: the responder would say each of them."""
     context = request.context
     texts = [hit.candidate.text for hit in hits]
@@ -391,8 +391,8 @@ async def _warn_about_slots(request: SelectionRequest, search: ReplySearch) -> l
     if not hits:
         return []
     best = hits[0].candidate
-    empty = find_slots(best.text) - request.options.slots.keys()
-    if not empty:
+    unfilled = find_slots(best.text) - request.options.slots.keys()
+    if not unfilled:
         return []
-    what = f"candidate '{best.id}' of pool '{request.view.name}'"
-    return [f"{what} has slots without a value: {', '.join(sorted(empty))}"]
+    candidate = f"candidate '{best.id}' of pool '{request.view.name}'"
+    return [f"{candidate} has slots without a value: {', '.join(sorted(unfilled))}"]

@@ -79,19 +79,19 @@ class Reranking:
         self.name: RerankerName | None = None
         self.model = model.name if model else None
         self.cascade: Cascade | None = None
-        self._scorers: dict[RerankerName, _Pairs | _Lists] = {}
-        self._own: _Pairs | None = None
+        self._scorers: dict[RerankerName, _PairScorer | _ListScorer] = {}
+        self._own: _PairScorer | None = None
         if own:
             reranker, self.cascade = own
-            soon = min(CASCADE_SECONDS, timeout / 2)
-            self._own = _Pairs(reranker, queue, soon, Priority.CASCADE)
-            self._scorers["cross_encoder"] = _Pairs(reranker, queue, timeout, Priority.RERANK)
+            cascade_timeout = min(CASCADE_SECONDS, timeout / 2)
+            self._own = _PairScorer(reranker, queue, cascade_timeout, Priority.CASCADE)
+            self._scorers["cross_encoder"] = _PairScorer(reranker, queue, timeout, Priority.RERANK)
         if isinstance(model, PairReranker):
             self.name = "cross_encoder"
-            self._scorers[self.name] = _Pairs(model, queue, timeout, Priority.RERANK)
+            self._scorers[self.name] = _PairScorer(model, queue, timeout, Priority.RERANK)
         elif model:
             self.name = "ioi"
-            self._scorers[self.name] = _Lists(model, metrics)
+            self._scorers[self.name] = _ListScorer(model, metrics)
 
     def check(self, name: Rerank | None, *, explain: bool) -> None:
         """Reject a request that the re-rankers cannot serve.
@@ -133,11 +133,11 @@ class Reranking:
         with timings.stage("rerank", metric="rerank"):
             return await self._scorers[name].score(short_list)
 
-    async def try_own(self, first: ShortList, timings: Timings) -> Float32 | None:
+    async def try_own_reranker(self, short_list: ShortList, timings: Timings) -> Float32 | None:
         """Return the logits (k,) of the first k hits by the model's own re-ranker.
 
         Args:
-            first: The context and k candidates.
+            short_list: The context and k hits.
             timings: Records the time as `rerank`.
 
         Returns:
@@ -147,7 +147,7 @@ class Reranking:
         assert self._own  # there is a cascade
         try:
             with timings.stage("rerank", metric="rerank"):
-                return await self._own.score(first)
+                return await self._own.score(short_list)
         except ServiceError as error:
             _log.warning("a turn is answered without the re-ranker: %s", error)
             return None
@@ -158,7 +158,7 @@ class Reranking:
             await scorer.close()
 
 
-class _Pairs:
+class _PairScorer:
     """A cross-encoder: the pairs of a list wait in the encoder queue."""
 
     def __init__(
@@ -182,7 +182,7 @@ class _Pairs:
         pass
 
 
-class _Lists:
+class _ListScorer:
     """IoI: a thread scores one list after the other."""
 
     def __init__(self, model: "IoI", metrics: Metrics) -> None:

@@ -48,13 +48,13 @@ async def find_hits(
     searched += len(exclude) + min(len(repeats.texts) + len(repeats.ids), _SPARE)
     while True:
         hits = await search.search(searched)
-        complete = [hit for hit in hits if can_fill(hit.candidate.text, slots)]
-        said = [hit.candidate for hit in complete if _is_said(hit, repeats, slots)]
+        fillable = [hit for hit in hits if can_fill(hit.candidate.text, slots)]
+        said = [hit.candidate for hit in fillable if _is_said(hit, repeats, slots)]
         said_groups |= {candidate.group for candidate in said if candidate.group is not None}
         left_out = exclude | repeats.ids | {candidate.id for candidate in said}
         allowed = [
             hit
-            for hit in complete
+            for hit in fillable
             if hit.candidate.id not in left_out and hit.candidate.group not in said_groups
         ]
         offered = await _leave_out_near(request.view, allowed, repeats)

@@ -69,16 +69,16 @@ class FusedSearch(ReplySearch):
             responder said it.
         fusion: How reply scores and example scores meet.
         utterance_count: Number of utterances of the context.
-        examples: The example scores of the candidates that were found, by id; `NO_EXAMPLE` for
-            candidates without examples.
-        replies: Their reply scores, by id.
+        example_scores: The example scores of the candidates that were found, by id; `NO_EXAMPLE`
+            for candidates without examples.
+        reply_scores: Their reply scores, by id.
     """
 
     said: Float32 = field(kw_only=True)
     fusion: Fusion = field(kw_only=True)
     utterance_count: int = field(default=1, kw_only=True)
-    examples: dict[str, float] = field(default_factory=dict)
-    replies: dict[str, float] = field(default_factory=dict)
+    example_scores: dict[str, float] = field(default_factory=dict)
+    reply_scores: dict[str, float] = field(default_factory=dict)
 
     async def search(self, top_k: int) -> list[Hit]:
         """Return the candidates with the best fused scores, best first; all if there are fewer.
@@ -87,19 +87,19 @@ class FusedSearch(ReplySearch):
         scores. So the fused score of the last hits of the two searches is a bound for candidates
         that neither has found. Both go deeper until `top_k` candidates reach that bound.
         """
-        of_replies = await self.spread()
-        of_examples = await self.view.example_spread(self.said, self.where)
+        reply_spread = await self.spread()
+        example_spread = await self.view.example_spread(self.said, self.where)
         fuse = partial(
             self.fusion.scores,
-            of_replies=of_replies,
-            of_examples=of_examples,
+            of_replies=reply_spread,
+            of_examples=example_spread,
             utterances=self.utterance_count,
         )
         depth = 2 * top_k
         while True:
             by_reply = await self.view.search(self.query, depth, self.where)
             by_example = await self.view.search_examples(self.said, depth, self.where)
-            hits = await self._complete(self.followers.join(by_reply), by_example)
+            hits = await self._merge_hits(self.followers.join(by_reply), by_example)
             bonuses = np.array([self.followers.bonus_of(hit) for hit in hits])
             replies = np.array([self.reply_score(hit) for hit in hits]) + bonuses
             examples = np.array([self.example_score(hit) for hit in hits])
@@ -114,7 +114,7 @@ class FusedSearch(ReplySearch):
                 break
             depth *= 2
         has_matched = self.fusion.has_matched(
-            replies[best], examples[best], of_replies, of_examples, self.utterance_count
+            replies[best], examples[best], reply_spread, example_spread, self.utterance_count
         )
         fused: list[Hit] = []
         for index, matched in zip(best.tolist(), has_matched.tolist(), strict=True):
@@ -125,30 +125,30 @@ class FusedSearch(ReplySearch):
 
     def reply_score(self, hit: Hit) -> float:
         """Return the score of a hit without its examples and without a bonus."""
-        return self.replies[hit.candidate.id]
+        return self.reply_scores[hit.candidate.id]
 
     def example_score(self, hit: Hit) -> float:
         """Return the score of the best example of a hit; `NO_EXAMPLE` if it has none."""
-        return self.examples[hit.candidate.id]
+        return self.example_scores[hit.candidate.id]
 
-    async def _complete(self, by_reply: Sequence[Hit], by_example: Sequence[Hit]) -> list[Hit]:
+    async def _merge_hits(self, by_reply: Sequence[Hit], by_example: Sequence[Hit]) -> list[Hit]:
         """Return each candidate once, with its best example, and note both of its scores."""
-        self.replies.update((hit.candidate.id, hit.score) for hit in by_reply)
+        self.reply_scores.update((hit.candidate.id, hit.score) for hit in by_reply)
         matches = {hit.candidate.id: hit.match for hit in by_example}
         follows = {hit.candidate.id: hit.follows for hit in by_reply}
         candidates = {hit.candidate.id: hit.candidate for hit in (*by_reply, *by_example)}
-        unscored = [each for each in candidates if each not in self.replies]
+        unscored = [id for id in candidates if id not in self.reply_scores]
         if unscored:
             vectors = await self.view.vectors(unscored)
             scores: Float64 = vectors.astype(np.float64) @ self.query.astype(np.float64)
-            self.replies.update(zip(unscored, scores.tolist(), strict=True))
-        unmatched = [each for each in candidates if each not in matches]
+            self.reply_scores.update(zip(unscored, scores.tolist(), strict=True))
+        unmatched = [id for id in candidates if id not in matches]
         if unmatched:
             best = await self.view.best_examples(self.said, unmatched)
             matches.update(zip(unmatched, best, strict=True))
-        for each, match in matches.items():
-            self.examples[each] = match.score if match else NO_EXAMPLE
+        for id, match in matches.items():
+            self.example_scores[id] = match.score if match else NO_EXAMPLE
         return [
-            Hit(candidate, self.replies[each], matches[each], follows.get(each))
-            for each, candidate in candidates.items()
+            Hit(candidate, self.reply_scores[id], matches[id], follows.get(id))
+            for id, candidate in candidates.items()
         ]

@@ -129,6 +129,8 @@ class CandidateReader:
     def merge(self, rows: Iterable[Row]) -> list[Row]:
         """Return one row for each candidate, with the examples of all its rows.
 
+        Its later rows may leave out group, body and metadata.
+
         Raises:
             DataError: Two rows of one candidate differ in more than their examples.
         """
@@ -270,8 +272,8 @@ def _merge_two(first: Row, second: Row) -> Row:
     """Return the row of a candidate that has two rows; raises as `CandidateReader.merge`."""
     one = first.candidate
     other = second.candidate
-    if one.model_dump(exclude={"id", "examples"}) != other.model_dump(exclude={"id", "examples"}):
-        raise second.error(_explain_difference(first, second))
+    if what := _find_difference(first, second):
+        raise second.error(what)
     if other.examples == one.examples:
         return first
     examples, more = _limit_examples([*one.examples, *other.examples])
@@ -310,23 +312,25 @@ def parse_candidate(fields: Mapping[str, Any], file: str, line: int | None) -> U
     return candidate
 
 
-def _explain_difference(first: Row, second: Row) -> str:
+def _find_difference(first: Row, second: Row) -> str | None:
+    """Return what a later row of a candidate says otherwise than the first; None if nothing."""
     one = first.candidate
     other = second.candidate
     where = first.where if first.file == second.file else f"{first.file}, {first.where}"
     if one.text != other.text:
         return f"'{other.id}' is also the id of another text, in {where}"
     same = f"'{other.id}' is also the id of" if other.id else "the text is also that of"
-    if (one.group, one.body) != (other.group, other.body):
-        what = "group" if one.group != other.group else "body"
-        return f"{same} {where}, which has another {what}: give each row an id of its own"
-    names = [*one.metadata, *other.metadata]
-    name = next(each for each in names if one.metadata.get(each) != other.metadata.get(each))
-    return (
-        f'{same} {where}, but "{name}" is {_show(one.metadata.get(name))} there and '
-        f"{_show(other.metadata.get(name))} here. Give each row an id of its own to keep both. If "
-        f'"{name}" is what users ask, make it one of the examples. Otherwise leave it out'
-    )
+    for part in ("group", "body"):
+        if getattr(other, part) not in {None, getattr(one, part)}:
+            return f"{same} {where}, which has another {part}: give each row an id of its own"
+    for name, value in other.metadata.items():
+        if one.metadata.get(name) != value:
+            return (
+                f'{same} {where}, but "{name}" is {_show(one.metadata.get(name))} there and '
+                f"{_show(value)} here. Give each row an id of its own to keep both. If "
+                f'"{name}" is what users ask, make it one of the examples. Otherwise leave it out'
+            )
+    return None
 
 
 def _show(value: object) -> str:

@@ -239,6 +239,29 @@ def test_a_column_that_is_named_must_be_there(tmp_path: Path) -> None:
             read(tmp_path / "a.csv", "text,b\nx,y\n", columns)
 
 
+def test_later_rows_of_an_answer_may_leave_cells_blank(tmp_path: Path) -> None:
+    content = "id,text,question,group,body,page\na,Yes.,A?,g,Long.,7\na,Yes.,B?,,,\na,Yes.,,,,\n"
+    expected = {"id": "a", "text": "Yes.", "examples": ["A?", "B?"], "group": "g", "body": "Long."}
+    assert read(tmp_path / "a.csv", content) == [expected | {"metadata": {"page": "7"}}]
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ("h,,,", "which has another group"),
+        (",Short.,,", "which has another body"),
+        (",,8,", 'but "page" is "7" there and "8" here'),
+        (",,,x", 'but "topic" is null there and "x" here'),
+    ],
+)
+def test_a_later_row_of_an_answer_must_not_say_something_else(
+    tmp_path: Path, row: str, what: str
+) -> None:
+    content = f"id,text,group,body,page,topic\na,Yes.,g,Long.,7,\na,Yes.,{row}\n"
+    with pytest.raises(DataError, match=f"line 3: 'a' is also the id of line 2, {what}"):
+        read(tmp_path / "a.csv", content)
+
+
 def test_a_text_with_two_values_of_a_column_is_shown_with_both(tmp_path: Path) -> None:
     content = "answer,page\nYes.,7\nNo.,8\nYes.,9\n"
     with pytest.raises(DataError, match=r'line 4: the text is.*line 2.*"7" there and "9" here'):

@@ -16,7 +16,7 @@ from turnwise.service.candidate_files.reader import (
     CandidateFile,
     CandidateReader,
     Row,
-    note_unknown_replies,
+    note_candidates,
     parse_candidate,
     read_ids,
 )
@@ -26,7 +26,7 @@ __all__ = [
     "CandidateReader",
     "Columns",
     "Row",
-    "note_unknown_replies",
+    "note_candidates",
     "parse_candidate",
     "read_ids",
     "read_records",

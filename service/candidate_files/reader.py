@@ -203,15 +203,34 @@ class CandidateFile:
         if not rows:
             raise DataError("there are no candidates", str(path))
         notes = reader.notes(sum(row.left_out for row in rows))
-        return cls(path, rows, [*notes, *note_unknown_replies(rows)])
+        return cls(path, rows, [*notes, *note_candidates(rows)])
 
 
-def note_unknown_replies(rows: Sequence[Row]) -> list[str]:
-    """Return a note on the replies that candidates follow and that are not in their file, if any.
+def note_candidates(rows: Sequence[Row]) -> list[str]:
+    """Return what the users of a file should know of its candidates.
+
+    The notes name the replies that candidates follow and that are not in the file, and texts that
+    have an id in one row and none in another.
 
     Args:
         rows: All candidates of the file.
     """
+    return [*_note_unknown_replies(rows), *_note_missing_ids(rows)]
+
+
+def _note_missing_ids(rows: Sequence[Row]) -> list[str]:
+    named = {row.candidate.text for row in rows if row.candidate.id}
+    lacking = [row for row in rows if not row.candidate.id and row.candidate.text in named]
+    if not lacking:
+        return []
+    shown = f"{_show(lacking[0].candidate.text)} in {lacking[0].where}"
+    return [
+        f"{write_count(len(lacking), 'text')} without an id that another row has with one, first "
+        f"{shown}: write the id in each row of an answer"
+    ]
+
+
+def _note_unknown_replies(rows: Sequence[Row]) -> list[str]:
     known = {row.id for row in rows} | {row.candidate.group for row in rows}
     unknown: dict[str, Row] = {}
     for row in rows:

@@ -6,7 +6,7 @@ from sys import getsizeof
 from typing import BinaryIO
 
 from turnwise.models.text_files import open_binary
-from turnwise.service.candidate_files import CandidateReader, Row, note_unknown_replies
+from turnwise.service.candidate_files import CandidateReader, Row, note_candidates
 from turnwise.service.pools.candidate import Candidate, find_excesses
 from turnwise.service.pools.memory.free_memory import Memory
 
@@ -64,7 +64,7 @@ def read_open_file(
     if len(rows) > most:
         raise rows[most].error(f"more candidates than the limit of {most}")
     notes = reader.notes(sum(row.left_out for row in rows))
-    notes += note_unknown_replies(rows)
+    notes += note_candidates(rows)
     return [Candidate.uploaded(row.candidate) for row in rows], notes
 
 

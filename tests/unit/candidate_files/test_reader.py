@@ -343,3 +343,14 @@ def test_replies_that_a_file_names_but_lacks_are_told(tmp_path: Path) -> None:
         '"after" names replies that the file lacks: "dya" in line 2, "day, full" in line 3. '
         'Several names are a JSON list, such as ["a", "b"]'
     ]
+
+
+def test_a_row_without_the_id_of_its_answer_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,text,question\na,Yes.,A?\n,Yes.,B?\n,No.,C?\n,Yes.,D?\n")
+    file = CandidateFile.read(path)
+    assert file.notes[1:] == [
+        '1 text without an id that another row has with one, first "Yes." in line 3: '
+        "write the id in each row of an answer"
+    ]
+    assert [row.line for row in file.rows] == [2, 3, 4]

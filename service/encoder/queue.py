@@ -22,13 +22,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.rerankers.pairs import Pair
 from turnwise.models.roles import RoleText
 from turnwise.models.texts import write_count
-from turnwise.service.encoder.batcher import (
-    Batch,
-    Batcher,
-    EncodingRequest,
-    Priority,
-    TextSlice,
-)
+from turnwise.service.encoder.batcher import Batch, Batcher, EncodingRequest, Priority, TextSlice
 from turnwise.service.encoder.model import REMOTE, Encoder, Model
 from turnwise.service.encoder.runner import BatchRunner, fail, settle
 from turnwise.service.errors import DeadlineExceeded, Draining, EncoderUnavailable, Overloaded

@@ -38,11 +38,7 @@ class Pool(ABC):
     """A pool that this replica follows; every method that needs Redis raises StateUnavailable."""
 
     def __init__(
-        self,
-        key: PoolKey,
-        backend: Backend,
-        newest: Revision,
-        resources: PoolResources,
+        self, key: PoolKey, backend: Backend, newest: Revision, resources: PoolResources
     ) -> None:
         """Follow a pool, without reading it yet.
 

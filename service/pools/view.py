@@ -120,12 +120,7 @@ class PoolView(Protocol):
         """Return the groups of the candidates with these texts, as `fold_text` gives them."""
 
     async def search_followers(
-        self,
-        reply: str | None,
-        text: str,
-        query: Float32,
-        top_k: int,
-        where: Filter | None = None,
+        self, reply: str | None, text: str, query: Float32, top_k: int, where: Filter | None = None
     ) -> list[Hit]:
         """Return the top candidates that follow a reply, as `search` does; none if none does.
 

@@ -253,11 +253,7 @@ class Pipeline:
             return await asyncio.to_thread(_score_pairs, request, scores, added, vectors)
 
     async def order(
-        self,
-        request: SelectionRequest,
-        hits: Sequence[Hit],
-        scores: Float32 | Float64,
-        top_k: int,
+        self, request: SelectionRequest, hits: Sequence[Hit], scores: Float32 | Float64, top_k: int
     ) -> list[int]:
         """Return the indices of the best hits, best first; all of them if there are fewer.
 

@@ -23,12 +23,7 @@ _SPARE = 8
 
 
 async def find_hits(
-    request: SelectionRequest,
-    search: ReplySearch,
-    *,
-    count: int,
-    answers: int,
-    confident: bool,
+    request: SelectionRequest, search: ReplySearch, *, count: int, answers: int, confident: bool
 ) -> list[Hit]:
     """Return the best candidates of a pool that may be offered, best first.
 

@@ -61,11 +61,7 @@ class Candidates:
         return _describe(await find_candidate(view, id, newest=True))
 
     async def change_candidate(
-        self,
-        namespace: str,
-        pool: str,
-        id: str,
-        change: CandidateChange,
+        self, namespace: str, pool: str, id: str, change: CandidateChange
     ) -> Edited:
         """Change some fields of a candidate in a new version; raises as `Pools.upsert`.
 

@@ -11,11 +11,7 @@ from turnwise.service.errors import InvalidRequest
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, Hit, PoolView
-from turnwise.service.selection.context import (
-    Context,
-    Contexts,
-    empty_context,
-)
+from turnwise.service.selection.context import Context, Contexts, empty_context
 from turnwise.service.selection.pipeline import Pipeline, Retrieved
 from turnwise.service.selection.repeats import collect_repeats
 from turnwise.service.selection.request import Options, SelectionRequest
@@ -29,13 +25,7 @@ from turnwise.service.selection.scores import (
 from turnwise.service.use_cases.judged import Judged
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.pools import PoolVersion
-from turnwise.service.wire.ranking import (
-    GivenCandidate,
-    RankAnswer,
-    Ranked,
-    RankRequest,
-    Rejected,
-)
+from turnwise.service.wire.ranking import GivenCandidate, RankAnswer, Ranked, RankRequest, Rejected
 
 _MOST_PAIRS = 1 << 24
 """Most pairs of utterances times candidates that MaxSim scores: about two seconds."""
@@ -55,12 +45,7 @@ class Ranking:
     """Ranks candidates by eq. 3 and eq. 4 of C3L, or with a re-ranker."""
 
     def __init__(
-        self,
-        *,
-        contexts: Contexts,
-        pools: Pools,
-        pipeline: Pipeline,
-        metrics: Metrics,
+        self, *, contexts: Contexts, pools: Pools, pipeline: Pipeline, metrics: Metrics
     ) -> None:
         self._contexts = contexts
         self._pools = pools

@@ -25,12 +25,7 @@ from turnwise.service.pools import Filter
 from turnwise.service.selection.context import Contexts, EncodedContext
 from turnwise.service.sessions.feedback import FeedbackStore, Kept
 from turnwise.service.sessions.responder import name_speaker
-from turnwise.service.sessions.store import (
-    Session,
-    SessionKey,
-    SessionStore,
-    session_not_found,
-)
+from turnwise.service.sessions.store import Session, SessionKey, SessionStore, session_not_found
 from turnwise.service.sessions.turns import Turn, last_turns
 from turnwise.service.sessions.update import Update
 from turnwise.service.sessions.writers import SessionWriters

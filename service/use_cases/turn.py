@@ -31,11 +31,7 @@ from time import time
 from typing import NamedTuple
 
 from turnwise.models.texts import write_count
-from turnwise.service.errors import (
-    InvalidRequest,
-    SessionFull,
-    TurnConflict,
-)
+from turnwise.service.errors import InvalidRequest, SessionFull, TurnConflict
 from turnwise.service.observe.timings import Timings
 from turnwise.service.pools import Filter, PoolView
 from turnwise.service.selection.context import Contexts
@@ -49,13 +45,7 @@ from turnwise.service.sessions.responder import (
     name_speaker,
     warn_without_responder,
 )
-from turnwise.service.sessions.store import (
-    Answered,
-    Offer,
-    Session,
-    SessionKey,
-    SessionStore,
-)
+from turnwise.service.sessions.store import Answered, Offer, Session, SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn
 from turnwise.service.sessions.update import NewVectors, Update
 from turnwise.service.sessions.writers import SessionWriters

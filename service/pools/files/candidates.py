@@ -38,11 +38,7 @@ def read_candidates(path: Path, most: int) -> list[Candidate]:
 
 
 def read_open_file(
-    file: BinaryIO,
-    name: str,
-    most: int,
-    memory: Memory,
-    reader: CandidateReader | None = None,
+    file: BinaryIO, name: str, most: int, memory: Memory, reader: CandidateReader | None = None
 ) -> tuple[list[Candidate], list[str]]:
     """Return the candidates of an open file, which can seek, and what its users should know.
 

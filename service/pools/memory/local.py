@@ -10,12 +10,7 @@ from typing import NamedTuple
 
 from turnwise.models.texts import write_count
 from turnwise.service.errors import PoolFull, PoolNotReady
-from turnwise.service.pools.candidate import (
-    Candidate,
-    keep_learned,
-    list_examples,
-    select_changed,
-)
+from turnwise.service.pools.candidate import Candidate, keep_learned, list_examples, select_changed
 from turnwise.service.pools.encoding import EncodingProgress, KnownVectors, encode_new
 from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
@@ -85,11 +80,7 @@ class LocalPool(Pool):
     """
 
     def __init__(
-        self,
-        key: PoolKey,
-        backend: Backend,
-        newest: Revision,
-        resources: PoolResources,
+        self, key: PoolKey, backend: Backend, newest: Revision, resources: PoolResources
     ) -> None:
         super().__init__(key, backend, newest, resources)
         self.memory = resources.memory

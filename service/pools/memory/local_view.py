@@ -87,12 +87,7 @@ class LocalView:
         return await self._run(partial(self.contents.groups_of, texts), quick=is_quick)
 
     async def search_followers(
-        self,
-        reply: str | None,
-        text: str,
-        query: Float32,
-        top_k: int,
-        where: Filter | None = None,
+        self, reply: str | None, text: str, query: Float32, top_k: int, where: Filter | None = None
     ) -> list[Hit]:
         """Score all followers; the first call collects them, in the thread of searches."""
         is_known = self.contents.knows_followers and (reply or self.contents.has_wordings)

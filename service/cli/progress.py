@@ -9,8 +9,8 @@ from rich.progress import Progress as Bar
 if TYPE_CHECKING:
     from turnwise.models.training.trainer import StepReport
 
-
 _SECONDS_A_LINE = 60.0
+_BEFORE_STEPS = "reading the corpora and preparing the model"
 
 
 class _Shown:
@@ -31,7 +31,8 @@ class _Shown:
 class TrainingProgress(_Shown):
     """Shows each step that training reports, as a bar; validations stay as lines.
 
-    Where the output is a file, a line each minute says how far the training is.
+    Where the output is a file, a line says that the training begins, and from the first step on a
+    line each minute says how far it is.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,12 @@ class TrainingProgress(_Shown):
             MofNCompleteColumn(),
             TextColumn("{task.fields[shown]}"),
         )
-        self._task = self._bar.add_task("training", total=None, shown="reading the corpora")
+        self._task = self._bar.add_task("training", total=None, shown=_BEFORE_STEPS)
+
+    def __enter__(self) -> Self:
+        if not self._bar.console.is_interactive:
+            self._print(f"{_BEFORE_STEPS}, which may take minutes")
+        return super().__enter__()
 
     def __call__(self, progress: "StepReport") -> None:
         """Show the progress of training."""

@@ -58,4 +58,5 @@ class Pairwise:
         inputs = candidate_inputs(text for context in contexts for text in context)
         embeddings = await self._encoder.encode(inputs, Priority.BULK)
         parts = embeddings.reshape(len(contexts), -1, embeddings.shape[1])
-        return await asyncio.to_thread(lambda: np.stack([*map(self._model.project_context, parts)]))
+        project = self._model.project_context
+        return await asyncio.to_thread(lambda: np.stack([project(part) for part in parts]))

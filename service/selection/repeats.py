@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import dropwhile, takewhile
+from itertools import groupby
 
 import numpy as np
 
@@ -66,12 +66,13 @@ async def collect_repeats(
         return replace(NO_REPEATS, replies=replies)
     barred = replies
     if repeat == "last":
-        newest_first = dropwhile(lambda turn: turn.speaker != responder, reversed(turns))
-        barred = tuple(takewhile(lambda turn: turn.speaker == responder, newest_first))
+        utterances = groupby(turns, key=lambda turn: turn.speaker)
+        said = [tuple(utterance) for speaker, utterance in utterances if speaker == responder]
+        barred = said[-1] if said else ()
     texts = frozenset(fold_text(turn.text) for turn in barred)
     ids = frozenset(turn.candidate for turn in barred if turn.candidate)
     after = NO_REPEATS.after
     if repeat == "near" and texts:
-        said = dict.fromkeys(turn.text for turn in barred)
-        after = await contexts.encode_texts(candidate_inputs(said))
+        distinct = dict.fromkeys(turn.text for turn in barred)
+        after = await contexts.encode_texts(candidate_inputs(distinct))
     return Repeats(texts, after, ids, replies)

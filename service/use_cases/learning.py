@@ -125,10 +125,10 @@ class Learning:
         def is_of_prefix(learned: Learned) -> bool:
             return (learned.session or "").startswith(prefix)
 
-        pools = await self._pools.list(namespace)
-        return sum(
-            [(await self._remove(namespace, each.name, is_of_prefix)).removed for each in pools]
-        )
+        removed = 0
+        for pool in await self._pools.list(namespace):
+            removed += (await self._remove(namespace, pool.name, is_of_prefix)).removed
+        return removed
 
     async def _is_asked(self, namespace: str, pool: str, request: FeedbackRequest) -> bool:
         """Return whether the request, or else the pool, asks to learn from the feedback."""

@@ -92,9 +92,12 @@ class IdCheck:
             ids: The ids again, which are read only if two have the same digest.
         """
         ordered = np.sort(np.array(self._digests, np.int64))
-        repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+        later = ordered[1:]
+        repeated = set(later[later == ordered[:-1]].tolist())
+        if not repeated:
+            return None
         seen: set[str] = set()
-        for id in ids if repeated else ():
+        for id in ids:
             if id in seen:
                 return id
             if hash(id) in repeated:

@@ -151,7 +151,8 @@ class Contents:
         """
         names = self._name_reply(reply, text)
         followers = self._find_alive(lambda segment: segment.followers, names)
-        return names, list({each.id: each for each in followers}.values())
+        distinct = {candidate.id: candidate for candidate in followers}
+        return names, list(distinct.values())
 
     def _find_alive(
         self, table_of: Callable[[Segment], Mapping[str, Sequence[int]]], names: Collection[str]
@@ -427,8 +428,9 @@ class Contents:
     def after(self, edits: Sequence[Edit], make_flat: MakeFlat) -> "Contents":
         """Return the contents after edits, which are applied in order."""
         first, *others = edits  # the first of a whole log holds most: it becomes the base uncopied
+        joined = [first, join_edits(others)] if others else [first]
         contents = self
-        for edit in [first, join_edits(others)] if others else [first]:
+        for edit in joined:
             contents = contents._apply(edit, make_flat)
             if contents.base.is_exact and contents.is_due:
                 contents = contents.merge(make_flat)

@@ -62,6 +62,6 @@ def split_edit(edit: Edit, most: int) -> Iterator[Edit]:
     while start < len(edit.candidates):
         end = int(np.searchsorted(total, total[start] + most, side="right")) - 1
         end = max(end, start + 1)
-        examples = edit.examples and edit.examples.select(start, end)
+        examples = edit.examples.select(start, end) if edit.examples else None
         yield Edit(edit.candidates[start:end], edit.vectors[start:end], (), examples)
         start = end

@@ -103,10 +103,9 @@ class IndexFiles:
             )
         except ValidationError:
             _log.warning("pools: the kept index of pool %s is of another release", key)
-            return None
         except (OSError, ValueError, RuntimeError) as error:
             _log.warning("pools: the kept index of pool %s cannot be used: %s", key, error)
-            return None
+        return None
 
     def remove(self, key: PoolKey) -> None:
         """Remove all indexes of a pool."""

@@ -266,7 +266,10 @@ class LocalPool(Pool):
         """
         self._check_ready()  # an edit does not wait until the pool is read
         known = KnownVectors()
-        while any(plan := await self._plan(make_plan)):
+        while True:
+            plan = await self._plan(make_plan)
+            if not (plan.candidates or plan.removed):
+                return Edited(self.position.version, 0, 0, len(self.contents))
             with self._admit_upload(plan.candidates):
                 edit = await self._encode(plan, known, progress)
                 staged = StagedEdit(edit, await self.records.stage(self.key, edit))
@@ -274,7 +277,6 @@ class LocalPool(Pool):
                 if edited:
                     return edited
                 await self.records.discard(self.key, staged.entry.chunks)
-        return Edited(self.position.version, 0, 0, len(self.contents))
 
     async def _plan(self, make_plan: MakePlan) -> Plan:
         """Return what an edit changes in the newest contents, if the limits admit it."""

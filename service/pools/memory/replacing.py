@@ -89,7 +89,9 @@ class Present:
     def find_learned(self, id: str) -> Candidate | None:
         """Return the candidate of an id if the pool has it, and it has learned something."""
         candidate = self.learned.get(id)
-        return candidate if candidate and _are_in(np.array([hash(id)]), self.ids).all() else None
+        if candidate is None or not _are_in(np.array([hash(id)]), self.ids).all():
+            return None
+        return candidate
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -12,7 +12,7 @@ from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.edits import Edit
 from turnwise.service.pools.memory.flat import FlatIndex, Float16, Index
 from turnwise.service.pools.memory.index_files import IndexFiles
-from turnwise.service.pools.memory.ivf import build_ivf, code_bytes
+from turnwise.service.pools.memory.ivf import IvfIndex, build_ivf, code_bytes
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.pools.redis.records import CHUNK
 
@@ -54,7 +54,8 @@ async def fold(pool: "LocalPool", workers: Workers) -> None:
     contents = pool.contents
     await asyncio.sleep(TAIL_SECONDS)
     log = await records.read(pool.key)
-    if log is None or (known := log.until(position)) is None:
+    known = log.until(position) if log else None
+    if known is None:
         return
     with pool.memory.admitted(contents.bytes_merged, f"folding the log of pool '{pool.key.name}'"):
         edit = await workers.edit(
@@ -73,7 +74,7 @@ def needs_index(pool: "LocalPool") -> bool:
         return False
     contents = pool.contents
     indexes = {"candidates": contents.base.index, "examples": contents.base.index_of_examples}
-    are_built = all(index and index.kind == "ivf" for index in map(indexes.get, kinds))
+    are_built = all(isinstance(indexes[kind], IvfIndex) for kind in kinds)
     return not are_built or contents.is_due
 
 

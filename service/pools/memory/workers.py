@@ -94,10 +94,11 @@ class Workers:
 def _turn(steps: Iterator[None]) -> bool:
     """Take steps until the time of a turn is over, then rest; return whether there may be more."""
     begin = time.monotonic()
-    is_unfinished = any(time.monotonic() > begin + _TURN_SECONDS for _ in steps)
-    if is_unfinished:
-        time.sleep(_REST * (time.monotonic() - begin))
-    return is_unfinished
+    for _ in steps:
+        if time.monotonic() > begin + _TURN_SECONDS:
+            time.sleep(_REST * (time.monotonic() - begin))
+            return True
+    return False
 
 
 def _settle(

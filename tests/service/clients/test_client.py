@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from pydantic import ValidationError
 
 from tests.support.messages import DIALOGUE, REPLIES, write_lines
 from tests.support.relay import LOST, Relay, relaying
@@ -237,6 +238,18 @@ def test_a_deletion_whose_answer_was_lost_succeeds(
     assert len(pauses) == 1
     with pytest.raises(NotFoundError):
         session.delete()
+
+
+def test_values_are_checked_when_they_are_made_and_plain_fields_by_the_service(
+    relay: Relay, connect: Connect
+) -> None:
+    with pytest.raises(ValidationError, match="at least 1 character"):
+        UploadedCandidate(text="")
+    pool = connect(relay.url).pool("checked")
+    pool.create()
+    with pytest.raises(InvalidRequestError, match="at least 1 character") as rejected:
+        pool.upsert([{"text": ""}])
+    assert [field.loc for field in rejected.value.errors] == [("body", 0, "text")]
 
 
 def test_a_permanent_problem_is_not_retried(

@@ -21,7 +21,7 @@ from turnwise.service.wire.problems import FieldError
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _HAS_AFTER = f'"{AFTER}":'.encode()
 """Bytes that the JSON of metadata contains if it has the field `after`."""
-_OBJECT = 72
+_OBJECT_BYTES = 72
 """Bytes of a candidate's own object."""
 
 
@@ -189,7 +189,7 @@ class Candidate:
         """Bytes of memory that the candidate takes, without the dictionaries that lead to it."""
         values = (self.id, self.text, self.metadata_json, self.examples, *self.all_examples)
         body = sys.getsizeof(self.body) if self.body else 0
-        return _OBJECT + body + sum(map(sys.getsizeof, values))
+        return _OBJECT_BYTES + body + sum(map(sys.getsizeof, values))
 
     def __eq__(self, other: object) -> bool:
         """Return whether ids, texts and JSON are equal: `true` is not 1, and 1 is not 1.0."""

@@ -28,10 +28,10 @@ Metadata = Mapping[str, Any]
 Value = str | float | bool | None
 _ValueT = TypeVar("_ValueT", bound=Value)
 
-_DEEPEST = 8
-_MOST = 200
+_MOST_LEVELS = 8
+_MOST_VALUES = 200
 """Conditions and values of one filter: a search may check each of them for each candidate."""
-_LONGEST = 16_000
+_MOST_CHARACTERS = 16_000
 """Characters of one filter, which a session keeps and each of its turns reads."""
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "gt": operator.gt,
@@ -198,8 +198,8 @@ class Filter:
             InvalidRequest: It makes no sense, or is too large. The error names the place in it.
         """
         source = json.dumps(where, sort_keys=True, ensure_ascii=False)
-        if len(source) > _LONGEST:
-            raise InvalidRequest.field(f"has more than {_LONGEST} characters", "where")
+        if len(source) > _MOST_CHARACTERS:
+            raise InvalidRequest.field(f"has more than {_MOST_CHARACTERS} characters", "where")
         return cls(source, _Parser().parse_filter(where, ("where",), 1))
 
     @classmethod
@@ -237,13 +237,13 @@ class _Parser:
     """Reads one filter, and counts its conditions and values."""
 
     def __init__(self) -> None:
-        self._left = _MOST
+        self._left = _MOST_VALUES
 
     def parse_filter(self, where: object, loc: tuple[str | int, ...], depth: int) -> Condition:
         if not isinstance(where, dict) or not where:
             raise InvalidRequest.field("should be an object with at least one field", *loc)
-        if depth > _DEEPEST:
-            raise InvalidRequest.field(f"is nested more than {_DEEPEST} levels deep", *loc)
+        if depth > _MOST_LEVELS:
+            raise InvalidRequest.field(f"is nested more than {_MOST_LEVELS} levels deep", *loc)
         return _join_conditions(
             [self._parse_part(name, value, (*loc, name), depth) for name, value in where.items()]
         )
@@ -319,7 +319,7 @@ class _Parser:
     def _count(self, loc: tuple[str | int, ...]) -> None:
         self._left -= 1
         if self._left < 0:
-            raise InvalidRequest.field(f"a filter has at most {_MOST} values", *loc)
+            raise InvalidRequest.field(f"a filter has at most {_MOST_VALUES} values", *loc)
 
 
 def _join_conditions(parts: list[Condition]) -> Condition:

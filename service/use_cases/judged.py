@@ -68,7 +68,7 @@ class Judged:
             return ranked
         hit = candidates.hits[index]
         text = self._fill_slots(index)
-        of_pool = {
+        pool_fields = {
             "text": text,
             "template": hit.candidate.text if text != hit.candidate.text else None,
             "metadata": hit.candidate.metadata,
@@ -76,7 +76,7 @@ class Judged:
             "body": hit.candidate.body,
             "matched": as_matched(hit),
         }
-        return ranked.model_copy(update=of_pool)
+        return ranked.model_copy(update=pool_fields)
 
     def list_rejected(self) -> list[Rejected]:
         """Return the candidates that lead to an utterance to avoid, and the first such one."""

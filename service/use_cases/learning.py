@@ -171,14 +171,14 @@ class Learning:
         self,
         namespace: str,
         pool: str,
-        is_meant: Callable[[Learned], bool],
+        is_unwanted: Callable[[Learned], bool],
         ids: Sequence[str] | None = None,
     ) -> Unlearned:
         """Remove the learned examples that a predicate names, from some candidates or all."""
         removed: dict[str, int] = {}
 
         def remove(before: Candidate) -> Candidate:
-            kept = tuple(each for each in before.learned if not is_meant(each))
+            kept = tuple(each for each in before.learned if not is_unwanted(each))
             if len(kept) == len(before.learned):
                 return before
             removed[before.id] = len(before.learned) - len(kept)

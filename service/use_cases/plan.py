@@ -81,8 +81,8 @@ class Planning:
                 published = request.method in {"iec_cu", "gc"}
                 pull = await self._compute_pull(context, speakers, after, published=published)
         with timings.stage("plan", metric="plan"):
-            order = partial(_find_orders, before, after, pull, request.top)
-            return await asyncio.get_running_loop().run_in_executor(self._planner, order)
+            find_orders = partial(_find_orders, before, after, pull, request.top)
+            return await asyncio.get_running_loop().run_in_executor(self._planner, find_orders)
 
     async def _encode_goals(
         self, texts: Sequence[str], speakers: Sequence[str], method: Method
@@ -120,12 +120,12 @@ class Planning:
             published: Whether to compute the pull of CCL, not ours.
         """
         count = len(context.utterances) if published else PULL_UTTERANCES
-        query = published_pull_query if published else pull_query
+        make_query = published_pull_query if published else pull_query
         queries = {}
         for speaker in dict.fromkeys(speakers):
             newest = await self._contexts.encode_second(context, speaker, count)
-            queries[speaker] = query(newest)
-        pulls = [queries[speaker] @ a for speaker, a in zip(speakers, after, strict=True)]
+            queries[speaker] = make_query(newest)
+        pulls = [queries[speaker] @ goal for speaker, goal in zip(speakers, after, strict=True)]
         return np.array(pulls, np.float32)
 
 

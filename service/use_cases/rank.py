@@ -106,14 +106,15 @@ class Ranking:
         top_k = request.top_k or len(hits)
         order = await self._pipeline.order(selection, hits, judged.scores[kept], top_k)
         ranking = judged.list_ranked([kept[index] for index in order])
-        of_pool = {
+        pool_fields = {
             "confidence": found.confidence,
             "reranked": found.cascade == "reranked",
             "estimated": candidates.after is not None,
             "pool": PoolVersion(name=view.name, version=view.version),
             "warnings": list(found.warnings),
         }
-        return self._answer(asked, ranking, judged.list_rejected()).model_copy(update=of_pool)
+        answer = self._answer(asked, ranking, judged.list_rejected())
+        return answer.model_copy(update=pool_fields)
 
     async def _rank_given(self, asked: _Asked) -> RankAnswer:
         candidates = self._take_given(asked)

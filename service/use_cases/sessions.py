@@ -251,8 +251,8 @@ class Sessions:
             raise InvalidRequest.field(f"max_sim scores at most {MAX_TOP_K} candidates", "ids")
         view = await self._pools.view(namespace, query.pool)
         if view.encoder_name == "pairwise":
-            what = f"pool '{query.pool}' uses the pairwise model, which has no score matrix"
-            raise InvalidRequest.field(what, "pool")
+            message = f"pool '{query.pool}' uses the pairwise model, which has no score matrix"
+            raise InvalidRequest.field(message, "pool")
         vectors = await view.vectors(query.ids)
         base = await self._store.find(SessionKey(namespace, session_id), encoded=True)
         update = Update(base, base.turns, base.responder)

@@ -10,9 +10,9 @@ from turnwise.service.candidate_files import CandidateReader, Row, note_candidat
 from turnwise.service.pools.candidate import Candidate, find_excesses
 from turnwise.service.pools.memory.free_memory import Memory
 
-_OBJECT = 1000
+_ROW_BYTES = 1000
 """Bytes of a row that is being read, without its texts."""
-_PARSED = 40
+_PARSED_FACTOR = 40
 """Bytes of memory that a byte of metadata may become."""
 
 _log = logging.getLogger("turnwise.pools")
@@ -75,4 +75,4 @@ def _measure(row: Row) -> int:
     """Return about how many bytes of memory a row takes."""
     candidate = Candidate.uploaded(row.candidate)
     texts = sum(map(getsizeof, (candidate.text, *candidate.examples)))
-    return _OBJECT + texts + _PARSED * len(candidate.metadata_json)
+    return _ROW_BYTES + texts + _PARSED_FACTOR * len(candidate.metadata_json)

@@ -30,7 +30,7 @@ from turnwise.service.urls import show_url
 
 PART = 10_000
 """Candidates of a part, which takes some 8 MB with the default model."""
-_READ = 1000
+_ROWS_READ = 1000
 """Rows of a Parquet file that are read at once."""
 
 
@@ -168,7 +168,7 @@ def _read_file(path: Path, file: str, reader: CandidateReader) -> Iterator[Row]:
 def _read_parquet(path: Path, file: str, reader: CandidateReader) -> Iterator[Row]:
     try:
         with parquet.ParquetFile(path) as opened:
-            rows = (row for batch in opened.iter_batches(_READ) for row in batch.to_pylist())
+            rows = (row for batch in opened.iter_batches(_ROWS_READ) for row in batch.to_pylist())
             for number, row in enumerate(rows, 1):
                 yield reader.read_record(row, f"{file}, row {number}", None)
     except pa.ArrowException as error:

@@ -165,11 +165,11 @@ class PartsFolder:
     def write(self, encoded_by: EncodedBy, part: Part, batch: CandidateBatch) -> None:
         """Write a part, whole or not at all."""
         table = _make_table(batch).replace_schema_metadata(part.facts(encoded_by))
-        made = BytesIO()
+        buffer = BytesIO()
         parquet.write_table(
-            table, made, compression="zstd", use_dictionary=False, write_page_checksum=True
+            table, buffer, compression="zstd", use_dictionary=False, write_page_checksum=True
         )
-        self._write(part.name, made.getvalue())
+        self._write(part.name, buffer.getvalue())
 
     def batches(self, manifest: PartsManifest) -> Iterator[CandidateBatch]:
         """Yield the candidates of each part with their vectors.
@@ -189,9 +189,9 @@ class PartsFolder:
             raise PartsError(f"'{self._place}': '{repeated}' is the id of several candidates")
 
     def _read(self, manifest: PartsManifest, part: Part) -> CandidateBatch:
-        made = BytesIO(self._system.cat_file(self._path_of(part.name)))
+        buffer = BytesIO(self._system.cat_file(self._path_of(part.name)))
         with self._translate_damage(part):
-            table = parquet.read_table(made, page_checksum_verification=True)
+            table = parquet.read_table(buffer, page_checksum_verification=True)
         self._check_origin(table.schema, manifest, part)
         with self._translate_damage(part):
             return _read_batch(table, self._path_of(part.name), manifest.encoded_by.dimension)
@@ -212,9 +212,9 @@ class PartsFolder:
         return f"{self._root}/{name}"
 
     def _write(self, name: str, content: bytes) -> None:
-        fresh = self._path_of(f".{name}.{secrets.token_hex(4)}")
-        self._system.pipe_file(fresh, content)
-        self._system.mv(fresh, self._path_of(name))
+        unfinished = self._path_of(f".{name}.{secrets.token_hex(4)}")
+        self._system.pipe_file(unfinished, content)
+        self._system.mv(unfinished, self._path_of(name))
 
 
 def _make_table(batch: CandidateBatch) -> pa.Table:

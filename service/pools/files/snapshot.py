@@ -189,15 +189,15 @@ def _write(batch: CandidateBatch, folder: Path, manifest: SnapshotManifest) -> S
     try:
         if folder.exists() and any(folder.iterdir()):
             raise SnapshotError(f"'{folder}' is not empty")
-        with create_folder(folder) as made:
-            write_jsonl(made / _CANDIDATES, (each.record() for each in batch.candidates))
-            np.save(made / _VECTORS, batch.vectors, allow_pickle=False)
+        with create_folder(folder) as new_folder:
+            write_jsonl(new_folder / _CANDIDATES, (each.record() for each in batch.candidates))
+            np.save(new_folder / _VECTORS, batch.vectors, allow_pickle=False)
             if len(batch.examples):
-                np.save(made / _EXAMPLES, batch.examples, allow_pickle=False)
-            files = {path.name: describe_file(path) for path in sorted(made.iterdir())}
+                np.save(new_folder / _EXAMPLES, batch.examples, allow_pickle=False)
+            files = {path.name: describe_file(path) for path in sorted(new_folder.iterdir())}
             manifest = manifest.model_copy(update={"files": files})
             text = manifest.model_dump_json(indent=2, exclude_none=True) + "\n"
-            (made / MANIFEST).write_text(text, encoding="utf-8")
+            (new_folder / MANIFEST).write_text(text, encoding="utf-8")
             return manifest
     except OSError as error:
         raise SnapshotError(f"'{folder}' cannot be written: {error}") from error
@@ -214,7 +214,7 @@ def read_snapshot(folder: Path, most: int) -> Snapshot:
         SnapshotError: It is missing, does not agree with its manifest, or exceeds a limit.
     """
     with _name_in_errors(folder):
-        manifest = _check(folder)
+        manifest = _check_files(folder)
         _check_candidates(folder, manifest, most)
         return Snapshot(manifest, folder)
 
@@ -226,7 +226,7 @@ def check_snapshot(folder: Path) -> SnapshotManifest:
         SnapshotError: It is missing, or does not agree with its manifest.
     """
     with _name_in_errors(folder):
-        return _check(folder)
+        return _check_files(folder)
 
 
 @contextmanager
@@ -239,7 +239,7 @@ def _name_in_errors(folder: Path) -> Iterator[None]:
         raise SnapshotError(f"snapshot '{folder}' cannot be read: {why}") from error
 
 
-def _check(folder: Path) -> SnapshotManifest:
+def _check_files(folder: Path) -> SnapshotManifest:
     manifest = SnapshotManifest.model_validate_json(_read_manifest(folder))
     if manifest.format != FORMAT:
         raise SnapshotError(

@@ -48,8 +48,8 @@ def read_stored_candidates(path: Path, most: int) -> Iterator[Candidate]:
         try:
             learned = _learned_lines.validate_python(record.get("learned") or ())
         except ValidationError as error:
-            what = f"not a candidate: {first_error(error)}"
-            raise DataError(what, str(path), line, "learned") from None
+            message = f"not a candidate: {first_error(error)}"
+            raise DataError(message, str(path), line, "learned") from None
         examples = tuple(Learned(**example.model_dump()) for example in learned)
         yield replace(candidate, learned=examples).within_limit()
 

@@ -42,12 +42,12 @@ _MIN_OVERLAY = 1000
 _OVERLAY_SHARE = 10
 MAX_UNMERGED = 20_000
 """Limit for a pool of any size, since a search scans the overlay and an edit copies it."""
-_ENTRY = 40
+_ENTRY_BYTES = 40
 """Bytes of a candidate's entries in the tuple of a base and in its table of ids while that is made,
 or of the entry of an example in the table of texts."""
-_LOOKUPS = 400
+_LOOKUP_BYTES = 400
 """Bytes of a candidate in the table by text, and in dictionaries while edits are joined."""
-_ROW = 24
+_ROW_BYTES = 24
 """Bytes of an example's row numbers while its vector is copied."""
 
 
@@ -103,7 +103,7 @@ class Contents:
         """Number of the examples of all candidates."""
         count = len(self.overlay.examples) if self.overlay.examples else 0
         if self.base.examples:
-            count += int(self.base.examples.count(self._indices(alive=True)).sum())
+            count += int(self.base.examples.count(self._base_indices(alive=True)).sum())
         return count
 
     @property
@@ -114,7 +114,7 @@ class Contents:
     @property
     def candidate_bytes(self) -> int:
         """Bytes of the candidates: texts, ids, metadata, and a vector for each text or example."""
-        dead = (self.base.candidates[index] for index in self._indices(alive=False).tolist())
+        dead = (self.base.candidates[index] for index in self._base_indices(alive=False).tolist())
         all_bytes = self.base.candidate_bytes + self.overlay.candidate_bytes
         return all_bytes - count_bytes(dead, self.base.index.dimension)
 
@@ -189,9 +189,9 @@ class Contents:
         return self.base.knows_followers and self.overlay.knows_followers
 
     @property
-    def has_wordings(self) -> bool:
+    def knows_wordings(self) -> bool:
         """Whether `groups_of` takes microseconds; its first call takes up to a second."""
-        return self.base.has_wordings and self.overlay.has_wordings
+        return self.base.knows_wordings and self.overlay.knows_wordings
 
     def candidates(self) -> Sequence[Candidate]:
         """Return all candidates, in the order of `vectors()`, without a copy if it can be."""
@@ -199,7 +199,7 @@ class Contents:
             return self.base.candidates
         if not self.base.candidates:
             return self.overlay.candidates
-        kept = (self.base.candidates[index] for index in self._indices(alive=True).tolist())
+        kept = (self.base.candidates[index] for index in self._base_indices(alive=True).tolist())
         return pack(chain(kept, self.overlay.candidates))
 
     def vectors(self) -> Float16:
@@ -210,7 +210,7 @@ class Contents:
             return base
         if not len(base):
             return overlay
-        return gather([(base, self._indices(alive=True)), (overlay, range(len(overlay)))])
+        return gather([(base, self._base_indices(alive=True)), (overlay, range(len(overlay)))])
 
     def examples(self) -> Examples | None:
         """Return the examples of all candidates, in the order of `candidates()`; None if none."""
@@ -220,8 +220,8 @@ class Contents:
             return base
         if not self.base.candidates:
             return overlay
-        everywhere = range(len(self.overlay.candidates))
-        return gather_examples([(base, self._indices(alive=True)), (overlay, everywhere)])
+        all_indices = range(len(self.overlay.candidates))
+        return gather_examples([(base, self._base_indices(alive=True)), (overlay, all_indices)])
 
     def take_examples(self, ids: Iterable[str]) -> Examples | None:
         """Return the examples of some candidates that the pool has; None if they have none."""
@@ -274,9 +274,9 @@ class Contents:
                 yield
 
     @property
-    def is_ordered(self) -> bool:
+    def knows_order(self) -> bool:
         """Whether `list_page` takes milliseconds; its first call takes up to seconds."""
-        return self.base.is_ordered and self.overlay.is_ordered
+        return self.base.knows_order and self.overlay.knows_order
 
     def list_page(self, after: str, limit: int, tests: Sequence[CandidateTest]) -> Page:
         """Return the candidates after an id that pass all tests, in the order of ids.
@@ -366,7 +366,7 @@ class Contents:
         return [matches.get(each) for each in ids]
 
     @property
-    def larger(self) -> Segment:
+    def larger_segment(self) -> Segment:
         """The larger of the two segments; its moments are used for all candidates."""
         return max(self.base, self.overlay, key=lambda segment: len(segment.candidates))
 
@@ -378,7 +378,7 @@ class Contents:
         candidates = len(self)
         if where:
             candidates = self.count_matches(where)
-        return self.larger.spread(query, candidates)
+        return self.larger_segment.spread(query, candidates)
 
     def count_matches(self, where: Filter) -> int:
         """Return the number of candidates that a filter matches."""
@@ -386,9 +386,9 @@ class Contents:
         return sum(int(np.bitwise_count(bits).sum()) for bits in allowed)
 
     @property
-    def has_example_moments(self) -> bool:
+    def knows_example_moments(self) -> bool:
         """Whether `example_spread` takes microseconds; its first call takes milliseconds."""
-        return self._more_examples.has_moments
+        return self._larger_example_index.knows_moments
 
     def example_spread(self, said: Float32, where: Filter | None = None) -> Spread:
         """Return the mean and deviation of the cosines with all examples, as `spread` does.
@@ -403,10 +403,10 @@ class Contents:
                 for segment, bits in self._select(where)
                 if segment.examples and bits is not None
             )
-        return self._more_examples.moments.spread(said, count)
+        return self._larger_example_index.moments.spread(said, count)
 
     @property
-    def _more_examples(self) -> ExampleIndex:
+    def _larger_example_index(self) -> ExampleIndex:
         """The larger of the indexes of examples."""
         indexes = [each.example_index for each in (self.base, self.overlay) if each.example_index]
         return max(indexes, key=lambda each: len(each.examples))
@@ -437,14 +437,14 @@ class Contents:
         return contents
 
     @property
-    def bytes_merged(self) -> int:
+    def merge_bytes(self) -> int:
         """Bytes of memory that `merge` takes, without the index."""
         if self.unmerged and self.base.candidates:
             texts = count_copied(self.base.candidates) + count_copied(self.overlay.candidates)
             return self._copy_bytes(Size(len(self), self.example_count)) + texts
-        return len(self) * _ENTRY
+        return len(self) * _ENTRY_BYTES
 
-    def bytes_after(self, sizes: Sequence[Size]) -> int:
+    def edit_bytes(self, sizes: Sequence[Size]) -> int:
         """Return the bytes of memory that `after` and making its edits take at most.
 
         The objects of the candidates are not counted.
@@ -454,17 +454,17 @@ class Contents:
         """
         edits = Size.total(sizes)
         joined = Size.total(sizes[1:])  # `after` joins all edits but the first
-        tables = edits.candidates * _LOOKUPS + edits.examples * _ENTRY
+        tables = edits.candidates * _LOOKUP_BYTES + edits.examples * _ENTRY_BYTES
         made_edits = sum(map(self._copy_bytes, sizes))
-        joined_edit = self._count_memory(joined)
+        joined_edit = self._vector_bytes(joined)
         copied_overlay = self._copy_bytes(self.overlay.size)
         if self.base.candidates:
-            merge = self._bytes_of_merge(self.base.size, edits)
+            merge = self._edit_merge_bytes(self.base.size, edits)
         else:  # the first edit becomes the base
-            merge = self._bytes_of_merge(sizes[0], joined)
+            merge = self._edit_merge_bytes(sizes[0], joined)
         return tables + made_edits + joined_edit + copied_overlay + merge
 
-    def _bytes_of_merge(self, base: Size, added: Size) -> int:
+    def _edit_merge_bytes(self, base: Size, added: Size) -> int:
         """Return the bytes that `after` takes to merge; 0 if it is sure not to merge.
 
         Args:
@@ -507,9 +507,9 @@ class Contents:
         examples = edit.examples
         if kept:
             earlier = self.overlay
-            everywhere = range(len(vectors))
-            vectors = gather([(earlier.index.vectors, kept), (vectors, everywhere)])
-            examples = gather_examples([(earlier.examples, kept), (examples, everywhere)])
+            all_indices = range(len(vectors))
+            vectors = gather([(earlier.index.vectors, kept), (vectors, all_indices)])
+            examples = gather_examples([(earlier.examples, kept), (examples, all_indices)])
         candidates = chain((before[index] for index in kept), edit.candidates)
         overlay = Segment.of(candidates, vectors, examples, make_flat)
         replaced = [index for index in map(self._find_in_base, touched) if index is not None]
@@ -547,14 +547,16 @@ class Contents:
 
     def _copy_bytes(self, size: Size) -> int:
         """Return the bytes of a segment into which the vectors are copied, without its indexes."""
-        return self._count_memory(size) + size.candidates * _ENTRY + size.examples * _ROW
+        return (
+            self._vector_bytes(size) + size.candidates * _ENTRY_BYTES + size.examples * _ROW_BYTES
+        )
 
-    def _count_memory(self, size: Size) -> int:
+    def _vector_bytes(self, size: Size) -> int:
         """Return the bytes of memory that the vectors of a segment take."""
         dimension = self.base.index.dimension
         return sum(count_memory(count, dimension) for count in size)
 
-    def _indices(self, *, alive: bool) -> Indices:
+    def _base_indices(self, *, alive: bool) -> Indices:
         """Return the indices of the candidates of the base that are alive, or of the others."""
         size = len(self.base.candidates)
         if self.alive is None:

@@ -132,7 +132,7 @@ class ExampleIndex:
         return Moments.of(self.examples.vectors)
 
     @property
-    def has_moments(self) -> bool:
+    def knows_moments(self) -> bool:
         """Whether `moments` have been computed."""
         return "moments" in vars(self)
 

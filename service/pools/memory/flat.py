@@ -23,9 +23,9 @@ Indices = NDArray[np.int64]
 Bitmap = NDArray[np.uint8]
 """One bit a vector, least significant first: 1 if a search may return it."""
 
-_MANY = 0.3
+_COMPARE_ALL_SHARE = 0.3
 """Share of vectors that are alive above which FAISS compares all faster than it selects these."""
-_UNIT = 0.01
+_UNIT_TOLERANCE = 0.01
 """Tolerance for the length of a unit vector that was rounded to float16."""
 _MIN_PART = 20_000  # below it a second thread costs more than it saves
 
@@ -33,7 +33,7 @@ _MIN_PART = 20_000  # below it a second thread costs more than it saves
 def are_unit(vectors: Float16) -> bool:
     """Return whether all vectors (n, d) have unit length, but for rounding."""
     squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float32)
-    return bool(np.allclose(squares, 1, atol=_UNIT))
+    return bool(np.allclose(squares, 1, atol=_UNIT_TOLERANCE))
 
 
 def gather(parts: Sequence[tuple[Float16, Sequence[int] | Indices]]) -> Float16:
@@ -130,7 +130,7 @@ class FlatIndex(Index):
         """Search all parts, the first in this thread."""
         checked = as_faiss(query, self.dimension)
         share = compute_share(alive, len(self))
-        if alive is not None and share > _MANY:
+        if alive is not None and share > _COMPARE_ALL_SHARE:
             more = math.ceil(2 * k / share)
             candidates = self._search_parts(checked, more, None)
             indices, scores = rescore(self, query, candidates, more)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 SPARE = 64 << 20
 """Bytes that stay free for everything that does not ask, such as turns."""
 
-_COUNTED = 1 << 20
+_BYTES_BETWEEN_CHECKS = 1 << 20
 """Bytes of items after which the free memory is looked at again."""
 
 MEMINFO = Path("/proc/meminfo")
@@ -65,7 +65,7 @@ class Admission:
         size = 0
         for item in items:
             size += measure(item)
-            if size > _COUNTED:
+            if size > _BYTES_BETWEEN_CHECKS:
                 self.use(size)
                 size = 0
             yield item

@@ -22,14 +22,14 @@ from turnwise.service.pools.memory.flat import (
 
 _MAX_LISTS = 1024  # more make building slow, and scanning a list of 4-bit codes is cheap
 _SHORT_LISTS = (200, 800, 3200)
-_RECALL = 0.99
+_TARGET_RECALL = 0.99
 """Recall@10 to reach: the fewest probed lists and exact scores that reach it are chosen. With many
 near-duplicates none of them may."""
 _TRAINING_POINTS = 40
 SLICE = 20_000
-_FEW = 0.08
+_MIN_SHARE = 0.08
 """Share of vectors that are alive below which comparing all of them is as fast as reading lists."""
-_SPREAD = 0.25
+_WIDENING_POWER = 0.25
 """If a share s of the vectors is alive, a search reads s^-0.25 times as many lists: 1.8 times as
 many for a tenth."""
 
@@ -78,7 +78,7 @@ class IvfIndex(Index):
         The fewer are alive, the further away are the best of them: more lists are read.
         """
         share = compute_share(alive, len(self))
-        if share < _FEW:
+        if share < _MIN_SHARE:
             return self._flat.search(query, k, alive)
         indices = self._search_lists(query, k, alive, share)
         if len(indices) < min(k, len(self)):
@@ -88,7 +88,7 @@ class IvfIndex(Index):
     def _search_lists(self, query: Float32, k: int, alive: Bitmap | None, share: float) -> Indices:
         """Return the indices of the best codes, several times k of them."""
         make: Any = faiss.SearchParametersIVF
-        probes = min(round(self.probes / share**_SPREAD), self.lists)
+        probes = min(round(self.probes / share**_WIDENING_POWER), self.lists)
         selector = None if alive is None else make_selector(alive)
         params = make(nprobe=probes, sel=selector)
         wanted = min(max(self.short_list, 4 * k), len(self))
@@ -122,7 +122,7 @@ def build_ivf(
     for short_list, probes in product(_SHORT_LISTS, _probe_counts(codes.nlist)):
         index = IvfIndex(flat, codes, probes=probes, short_list=short_list)
         index.recall = recall_at_10(index, queries, exact)
-        if index.recall >= _RECALL:
+        if index.recall >= _TARGET_RECALL:
             break
     index.probes = min(widening * index.probes, index.lists)
     index.recall = recall_at_10(index, queries, exact)

@@ -373,7 +373,7 @@ class LocalPool(Pool):
 
     async def _read_new(self) -> None:
         try:
-            async with self._replay.since(self.position) as (log, edits):
+            async with self._replay.read_since(self.position) as (log, edits):
                 if log.position == self.position:
                     self.log = log  # its settings may be new
                 else:
@@ -388,7 +388,7 @@ class LocalPool(Pool):
         """Admit an upload of candidates, which are in memory already."""
         count = len(candidates)
         size = Size(count, sum(candidate.example_count for candidate in candidates))
-        needed = self.contents.bytes_after([size]) if count else 0
+        needed = self.contents.edit_bytes([size]) if count else 0
         return self.memory.admitted(needed, f"an upload of {write_count(count, 'candidate')}")
 
     def _admit_read(self, log: Log) -> AbstractContextManager[Admission]:
@@ -399,7 +399,7 @@ class LocalPool(Pool):
         needed = 0
         if candidates:
             small = _PACKED_CANDIDATE if candidates >= MANY else _SMALL_CANDIDATE
-            needed = contents.bytes_after(sizes) + candidates * small
+            needed = contents.edit_bytes(sizes) + candidates * small
         if not log.has:
             vectors = log.stored + sum(size.examples for size in sizes)
             needed += max(0, log.candidate_bytes - 2 * self.encoder.dimension * vectors)

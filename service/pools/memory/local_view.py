@@ -50,7 +50,7 @@ class LocalView:
         """Return the scores; the first call computes moments, in the thread of searches."""
         await self._evaluate(where)
         spread = partial(self.contents.spread, query, where)
-        return await self._run(spread, quick=self.contents.larger.has_moments)
+        return await self._run(spread, quick=self.contents.larger_segment.knows_moments)
 
     async def lacks(self, having: Filter) -> bool:
         """Return whether there are candidates, and a filter matches none of them."""
@@ -79,18 +79,18 @@ class LocalView:
         """Return the cosines; the first call computes moments, in the thread of searches."""
         await self._evaluate(where)
         spread = partial(self.contents.example_spread, said, where)
-        return await self._run(spread, quick=self.contents.has_example_moments)
+        return await self._run(spread, quick=self.contents.knows_example_moments)
 
     async def groups_of(self, texts: Collection[str]) -> frozenset[str]:
         """Return the groups; the first call folds all wordings, in the thread of searches."""
-        is_quick = self.contents.has_wordings or len(self.contents) <= INLINE
+        is_quick = self.contents.knows_wordings or len(self.contents) <= INLINE
         return await self._run(partial(self.contents.groups_of, texts), quick=is_quick)
 
     async def search_followers(
         self, reply: str | None, text: str, query: Float32, top_k: int, where: Filter | None = None
     ) -> list[Hit]:
         """Score all followers; the first call collects them, in the thread of searches."""
-        is_known = self.contents.knows_followers and (reply or self.contents.has_wordings)
+        is_known = self.contents.knows_followers and (reply or self.contents.knows_wordings)
         is_quick = bool(is_known) or len(self.contents) <= INLINE
         find = partial(self.contents.find_followers, reply, text)
         names, found = await self._run(find, quick=is_quick)
@@ -119,7 +119,7 @@ class LocalView:
         for test in tests:
             await self._evaluate(test)
         work = partial(self.contents.list_page, after, limit, tests)
-        if self.contents.is_ordered or len(self.contents) <= INLINE:
+        if self.contents.knows_order or len(self.contents) <= INLINE:
             return work()
         return await self.workers.edit(work)
 
@@ -146,4 +146,4 @@ class LocalView:
         """Make a new test in a thread; stop when no request waits for it any more."""
         if test and not self.contents.has_evaluated(test):
             look_ups = len(self.contents) * test.size
-            await self.workers.in_turns(self.contents.evaluate(test), look_ups)
+            await self.workers.take_in_turns(self.contents.evaluate(test), look_ups)

@@ -23,7 +23,7 @@ from turnwise.service.pools.memory.packed import Table, make_table, pack
 T = TypeVar("T")
 MakeIndex = Callable[[Float16], Index]
 
-_TESTS = 64
+_KEPT_TESTS = 64
 """Tests whose results are kept with a segment: 8 KB each for 65,536 candidates."""
 _STEP = 32
 """Candidates that a step of a test checks: 5 milliseconds for a filter of the most conditions."""
@@ -184,7 +184,7 @@ class Segment:
         return np.fromiter(merged, np.int64, len(ids))
 
     @property
-    def is_ordered(self) -> bool:
+    def knows_order(self) -> bool:
         """Whether `order` is known; a large segment takes a second."""
         return "order" in vars(self)
 
@@ -204,7 +204,7 @@ class Segment:
         return [self.candidates[index] for index in indices[:count].tolist()]
 
     @property
-    def has_wordings(self) -> bool:
+    def knows_wordings(self) -> bool:
         """Whether `wordings` have been collected."""
         return "wordings" in vars(self)
 
@@ -214,7 +214,7 @@ class Segment:
         return Moments.of(self.index.vectors)
 
     @property
-    def has_moments(self) -> bool:
+    def knows_moments(self) -> bool:
         """Whether `moments` have been computed."""
         return "moments" in vars(self)
 
@@ -305,7 +305,7 @@ class Segment:
 
 def _drop_oldest(tests: dict[str, T]) -> None:
     """Drop the oldest tests if there are too many; other threads may do so at the same time."""
-    for source in list(tests)[:-_TESTS]:
+    for source in list(tests)[:-_KEPT_TESTS]:
         tests.pop(source, None)
 
 

@@ -57,7 +57,7 @@ async def fold(pool: "LocalPool", workers: Workers) -> None:
     known = log.until(position) if log else None
     if known is None:
         return
-    with pool.memory.admitted(contents.bytes_merged, f"folding the log of pool '{pool.key.name}'"):
+    with pool.memory.admitted(contents.merge_bytes, f"folding the log of pool '{pool.key.name}'"):
         edit = await workers.edit(
             lambda: Edit(contents.candidates(), contents.vectors(), (), contents.examples())
         )
@@ -69,7 +69,7 @@ async def fold(pool: "LocalPool", workers: Workers) -> None:
 
 def needs_index(pool: "LocalPool") -> bool:
     """Return whether the pool is too large for exact search, or its indexes are out of date."""
-    kinds = _find_large(pool)
+    kinds = _list_large_kinds(pool)
     if not kinds or not pool.may_be_indexed:
         return False
     contents = pool.contents
@@ -78,7 +78,7 @@ def needs_index(pool: "LocalPool") -> bool:
     return not are_built or contents.is_due
 
 
-def _find_large(pool: "LocalPool") -> list[Kind]:
+def _list_large_kinds(pool: "LocalPool") -> list[Kind]:
     """Return which vectors are too many for exact search: of candidates, of examples."""
     contents = pool.contents
     limit = max(pool.exact_limit, _MIN_INDEXED)
@@ -94,7 +94,7 @@ async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) ->
     Raises:
         NotEnoughMemory: There is not enough memory for the build.
     """
-    kinds = _find_large(pool)
+    kinds = _list_large_kinds(pool)
     queries = await _draw_queries(pool, workers, kinds)
     fingerprint = pool.encoder.fingerprint
 
@@ -125,7 +125,7 @@ async def build_index(pool: "LocalPool", workers: Workers, files: IndexFiles) ->
     sizes = {"candidates": len(pool.contents), "examples": pool.contents.example_count}
     vectors = sum(sizes[kind] for kind in kinds)
     lists = 2 * vectors * code_bytes(pool.encoder.dimension)  # they grow by doubling
-    await pool.replace_index(build, pool.contents.bytes_merged + lists)
+    await pool.replace_index(build, pool.contents.merge_bytes + lists)
 
 
 async def _draw_queries(

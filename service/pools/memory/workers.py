@@ -49,7 +49,7 @@ class Workers:
         """Return the exact index of vectors (n, d)."""
         return FlatIndex(vectors, parts=self._threads, executor=self._parts)
 
-    async def in_turns(self, steps: Iterator[None], look_ups: int) -> None:
+    async def take_in_turns(self, steps: Iterator[None], look_ups: int) -> None:
         """Take the steps of a new filter, in turns with other filters; a cancellation ends them.
 
         A new filter of a large pool takes seconds, for which the others must not wait.
@@ -63,7 +63,7 @@ class Workers:
         """
         loop = asyncio.get_running_loop()
         with self.filters.admit(1 + look_ups // _LOOK_UPS):
-            while await loop.run_in_executor(self.filters, _turn, steps):
+            while await loop.run_in_executor(self.filters, _take_turn, steps):
                 pass
 
     async def edit(self, work: Callable[[], T]) -> T:
@@ -91,7 +91,7 @@ class Workers:
             executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _turn(steps: Iterator[None]) -> bool:
+def _take_turn(steps: Iterator[None]) -> bool:
     """Take steps until the time of a turn is over, then rest; return whether there may be more."""
     begin = time.monotonic()
     for _ in steps:

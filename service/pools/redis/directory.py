@@ -150,14 +150,14 @@ class Directory(Commands):
         if outcome == b"alias":
             raise Conflict(f"'{key.name}' is the name of an alias; choose another name")
         if outcome == b"full":
-            raise self._full(key.namespace, found[0], "pool", most)
+            raise self._reject(key.namespace, found[0], "pool", most)
 
     async def check_number(self, key: PoolKey, most: int) -> None:
         """Reject a new pool if its namespace has as many as it may have, before it is made."""
         names = await self.names()
         has = sum(other.namespace == key.namespace for other in names)
         if key not in names and has >= most:
-            raise self._full(key.namespace, has, "pool", most)
+            raise self._reject(key.namespace, has, "pool", most)
 
     async def unlist(self, key: PoolKey) -> Unlisted:
         """Remove a pool that is about to be deleted from the list, and from the missing names.
@@ -210,7 +210,7 @@ class Directory(Commands):
         if outcome == b"conflict" and expected:
             raise Conflict(f"alias '{alias.name}' does not point at pool '{expected.name}'")
         if outcome == b"full":
-            raise self._full(alias.namespace, found[0], "alias", most)
+            raise self._reject(alias.namespace, found[0], "alias", most)
 
     async def unpoint(self, alias: PoolKey) -> None:
         """Delete an alias, and not its pool; an alias that Redis lost is no longer missing.
@@ -222,7 +222,7 @@ class Directory(Commands):
         if not await self.run_script("pool_write", "unpoint", keys, [str(alias)]):
             raise PoolNotFound(f"there is no alias {alias.describe()}")
 
-    def _full(
+    def _reject(
         self, namespace: str, has: int, kind: Literal["pool", "alias"], most: int | None
     ) -> NamespaceFull:
         """Count a rejected name; return the error."""

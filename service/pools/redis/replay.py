@@ -99,7 +99,7 @@ class Replay:
     on_progress: Callable[[float], None]
 
     @asynccontextmanager
-    async def since(self, has: Position) -> AsyncIterator[tuple[Log, list[Edit]]]:
+    async def read_since(self, has: Position) -> AsyncIterator[tuple[Log, list[Edit]]]:
         """Yield the log from a position on, or from its start, and its edits.
 
         Raises:
@@ -160,13 +160,13 @@ class Replay:
         chunks = len(log.chunks)
         read = 0
         async for index, chunk in self.scan(log):
-            batch = await self._complete(chunk, encoded)
+            batch = await self._encode_missing(chunk, encoded)
             memory.use(await self.workers.edit(partial(edits[index].add, batch)))
             read += 1
             self.on_progress(read / chunks)
         return await self.workers.edit(lambda: [edit.join() for edit in edits])
 
-    async def _complete(self, chunk: ReadChunk, encoded: KnownVectors) -> CandidateBatch:
+    async def _encode_missing(self, chunk: ReadChunk, encoded: KnownVectors) -> CandidateBatch:
         """Return a chunk with its vectors, and encode those that it lacks."""
         name, candidates, vectors, examples = chunk
         if vectors is None:

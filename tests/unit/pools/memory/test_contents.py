@@ -369,13 +369,13 @@ def test_the_spread_is_that_of_the_scores_of_the_larger_segment(larger: str) -> 
     if larger == "base":
         contents = contents.merge(FlatIndex).after([numbered(20, 1000)], FlatIndex)
     segment = contents.base if larger == "base" else contents.overlay
-    assert contents.larger is segment
-    assert not segment.has_moments
+    assert contents.larger_segment is segment
+    assert not segment.knows_moments
     query = unit_vectors(1, 8, seed=7)[0]
     spread = contents.spread(query)
     scores = segment.index.vectors.astype(np.float64) @ query
     assert spread == pytest.approx((scores.mean(), scores.std(), len(contents)), abs=1e-5)
-    assert segment.has_moments
+    assert segment.knows_moments
     left = contents.after([Edit([], np.empty((0, 8), np.float16), ["0", "2"])], FlatIndex)
     assert left.spread(query).candidates == len(contents) - 2
     even = left.spread(query, Filter.of({"even": True}))

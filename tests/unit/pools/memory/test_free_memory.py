@@ -234,7 +234,7 @@ def test_edits_take_no_more_memory_than_is_asked_for(
         ]
         return contents.after(edits, FlatIndex)
 
-    asked = contents.bytes_after([edit.size for edit in made])
+    asked = contents.edit_bytes([edit.size for edit in made])
     assert peak_of(work) <= asked + ELSEWHERE
 
 

@@ -284,8 +284,8 @@ class Batcher:
     def _next_batch(self, line: _Line) -> Batch:
         """Return the oldest text with the texts behind it that are closest in length.
 
-        Every batch contains the oldest text, so no length starves. If the line leaves room, texts
-        of other namespaces of the same priority fill it.
+        Every batch contains the oldest text, so texts of every length get their turn. If the line
+        leaves room, texts of other namespaces of the same priority fill it.
         """
         while line.tokenized and line.tokenized[0].request.abandoned:
             self._drop_abandoned(line, line.tokenized.popleft().request, 1)

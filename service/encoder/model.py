@@ -35,7 +35,7 @@ class Model(Protocol):
 
 
 class Encoder(Model, Protocol):
-    """The encoder of a service: `UtteranceEncoder` here, or `RemoteEncoder` elsewhere.
+    """The encoder of a service: `UtteranceEncoder`, or `RemoteEncoder` in another process.
 
     Attributes:
         name: The model's name.
@@ -43,7 +43,7 @@ class Encoder(Model, Protocol):
         aggregation: The aggregation that its card recommends.
         calibration: The calibration of its confidences, if its card has one.
         fusion: How reply scores and example scores meet.
-        example_calibration: What corrects confidences in pools with examples, if its card has it.
+        example_calibration: Corrects the confidences in pools with examples, if its card has it.
     """
 
     name: str

@@ -46,7 +46,7 @@ HUNG_SECONDS = 60.0
 
 
 class _Order(Enum):
-    """What the encoder thread does when there is no work."""
+    """Orders for the encoder thread when there is no work."""
 
     TRY_MODEL = auto()
     STOP = auto()

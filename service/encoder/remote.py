@@ -27,7 +27,7 @@ _CONNECT_SECONDS = 1.0
 _KEPT_SECONDS = 60.0
 """Seconds that an idle connection stays open: an encoder-only service keeps it for 75."""
 _TEXT_REJECTED = {400, 413, 422}
-"""Statuses by which an endpoint rejects a text."""
+"""Statuses with which an endpoint rejects a text."""
 _RETRIED_STATUSES = {429, *range(500, 600)}
 
 _log = logging.getLogger("turnwise.encoder")
@@ -49,10 +49,10 @@ class _Answer(NamedTuple):
 class RemoteEncoder(StatedEncoder):
     """Encodes texts by calls of an OpenAI-compatible endpoint `/v1/embeddings`.
 
-    It reads the card of a model's folder, its tokenizer and its heads; weights and torch are
-    elsewhere. Texts are sent with their prefixes, long utterances without their middle. A call that
-    fails to connect, or gets 429 or 5xx, is tried twice more within its time. The endpoint must
-    know the model by its name.
+    It reads the card, the tokenizer and the heads of a model, but no weights, and needs no torch.
+    Texts are sent with their prefixes, long utterances without their middle. A call that fails to
+    connect, or gets 429 or 5xx, is tried twice more within its time. The endpoint must know the
+    model by its name.
     """
 
     device = REMOTE
@@ -82,7 +82,7 @@ class RemoteEncoder(StatedEncoder):
             start_pause: Seconds between the tries of `verify`.
 
         Raises:
-            ModelError: One of them cannot be read, or the card has no facts of the encoder.
+            ModelError: A file cannot be read, or the card does not describe the encoder.
         """
         super().__init__(model)
         try:
@@ -111,11 +111,11 @@ class RemoteEncoder(StatedEncoder):
     def verify(self, patience: float = 0.0) -> None:
         """Check that the endpoint encodes the card's probes as the card states.
 
-        An encoder tier of Turnwise may compute in 8 bits, which differs more. It has compared its
-        own vectors at its start, so its fingerprint tells models apart.
+        An encoder tier of Turnwise may compute in 8 bits, so its vectors may differ more. It checks
+        them itself when it starts, and its fingerprint identifies the model.
 
         Args:
-            patience: Seconds to wait for an endpoint that is not there yet.
+            patience: Seconds to wait for an endpoint that does not answer yet.
 
         Raises:
             ModelError: The endpoint has another model, or cannot be reached.

@@ -1,4 +1,4 @@
-"""Candidates: their ids, their equality, and what they may have."""
+"""Candidates, and the limits of their fields."""
 
 import json
 import sys
@@ -130,7 +130,7 @@ class Candidate:
         return fold_text(text) in map(fold_text, self.all_examples)
 
     def keep_learned(self, before: "Candidate | None") -> "Candidate":
-        """Return the candidate with what an earlier one of its id had learned.
+        """Return the candidate with the learned examples of the one that it replaces.
 
         Learned examples that are among its examples now are left out.
         """
@@ -220,7 +220,7 @@ def list_examples(candidates: Iterable[Candidate]) -> list[str]:
 
 
 def keep_learned(find: FindCandidate, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return candidates with what those of the same ids in a pool have learned."""
+    """Return candidates with the learned examples of those with the same ids in a pool."""
     return [candidate.keep_learned(find(candidate.id)) for candidate in candidates]
 
 

@@ -3,13 +3,12 @@
 A filter is a JSON object. Each of its fields must hold:
 
 - `{"topic": "hotel"}`: the value at the path `topic` is "hotel". A dot leads into nested objects.
-- `{"price": {"gte": 10, "lt": 50}}`: it holds all conditions: `gt`, `gte`, `lt`, `lte` compare
-  numbers with numbers and strings with strings, `in` names several values, `not` a value that it
-  must not be, and `exists` says whether there must be a value.
-- `{"any": [filter, ...]}`, `{"all": [...]}`, `{"none": [...]}`: some, all or none of them match.
+- `{"price": {"gte": 10, "lt": 50}}`: the value meets all conditions: `gt`, `gte`, `lt` and `lte`
+  compare numbers with numbers and strings with strings, `in` lists the values that match, `not`
+  excludes one, and `exists` says whether there must be a value.
+- `{"any": [filter, ...]}`, `{"all": [...]}`, `{"none": [...]}`: any, all or none of them match.
 
-A path that leads to a list, or through one, means each of its items: a condition holds where
-it does for one of them.
+If a path leads to a list, or through one, a condition holds if it holds for one of the items.
 """
 
 import json
@@ -374,7 +373,7 @@ _KINDS = {
 }
 _HAVING: dict[str, Callable[[FieldPath], list[Condition]]] = {
     "true or false": lambda path: [Among.of(path, [True, False])],
-    "null": lambda path: [Exists(path)],  # a field may well have no null
+    "null": lambda path: [Exists(path)],  # that no candidate has null is no mistake
     "a number": lambda path: [Within.of(path, {"gte": 0}), Within.of(path, {"lt": 0})],
     "a string": lambda path: [Within.of(path, {"gte": ""})],
 }

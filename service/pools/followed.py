@@ -202,7 +202,7 @@ class FollowedPools:
         return [key for key in self.names.listed if key.namespace == namespace and key not in known]
 
     def open(self, key: PoolKey, revision: Revision) -> None:
-        """Let a pool have its newest revision; note the obstacle if this replica cannot serve it.
+        """Open a pool at its newest revision, or note why this replica cannot serve it.
 
         A pool that has moved to another encoder or store is opened again there.
         """

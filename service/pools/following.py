@@ -121,10 +121,10 @@ class PoolFollower:
         self._awaited.update(self._pools.in_memory)
 
     async def _compare(self, changes: Changes) -> None:
-        """Let the pools and names here be those in Redis.
+        """Update the pools and names of this replica from Redis.
 
-        Requests go on during each await: they open and forget pools, and note aliases. What they
-        change is newer than the answers of Redis here, so it stays.
+        Requests go on during each await: they open and forget pools, and note aliases. Their
+        changes are newer than the answers of Redis, so they stay.
         """
         known = dict(self._pools.in_memory)
         known_keys = known.keys() | self._names.obstacles.keys()
@@ -150,7 +150,7 @@ class PoolFollower:
         self._awaited.add(successors)
         with suppress(StateUnavailable):  # a Redis that is full still lets replicas follow it
             await self._pools.missing.update(changes, frozenset(names.keys() | aliases.keys()))
-        # Last, so that a request for a pool that Redis lost is not told that there is no such pool.
+        # Last: before `missing` is known, an error would not say that Redis lost a pool.
         if not self._awaited.are_known:
             self._awaited.begin(self._pools.in_memory)
             self._noted_at = monotonic()  # no request has named these pools here
@@ -170,7 +170,7 @@ class PoolFollower:
                 self._pools.forget(key)
 
     async def _note_in_use(self) -> None:
-        """Let new replicas know which pools requests have named here since the last note."""
+        """Note in Redis which pools requests have named here since the last note."""
         since = self._noted_at
         self._noted_at = monotonic()
         named = [key for key, pool in self._pools.in_memory.items() if pool.asked_at > since]
@@ -178,7 +178,7 @@ class PoolFollower:
             await self._directory.note_in_use(named, IDLE_SECONDS)
 
     def _check_database(self, database_id: str) -> None:
-        """Fill the required pool if it is due, as it is when Redis has lost its data."""
+        """Note a loss of all data in Redis, and fill the required pool if it is due."""
         if self._changes and self._changes.database_id != database_id:
             self._metrics.redis_losses.labels("database").inc()
             lost = write_count(len(self._names.listed), "pool")

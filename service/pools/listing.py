@@ -13,7 +13,7 @@ class CandidateTest(Protocol):
 
     @property
     def source(self) -> str:
-        """What the test is made of."""
+        """A text that identifies the test."""
 
     @property
     def size(self) -> int:
@@ -45,7 +45,7 @@ class WordSearch:
 
     @property
     def source(self) -> str:
-        """The part. Sources of filters begin with a bracket, so this one begins with another."""
+        """The part, after `<`: sources of filters begin with other brackets."""
         return f"<{self.in_learned}<{self.wanted}"
 
     @property

@@ -1,8 +1,8 @@
 """`MissingPools`: pools and aliases that Redis lost, until they are back or somebody deletes them.
 
-Redis has the list, so that all replicas have the same one, and replicas that start later. But what
-loses the pools loses the list as well. So each replica remembers the names, in memory and in a
-file, and writes the list again. If no replica was left and the file is gone, nothing knows of them.
+The list is in Redis, so that all replicas have the same one. If Redis loses all data, it loses the
+list as well. So each replica remembers the names, in memory and in a file, and writes the list
+again. If no replica and no file is left, the names are lost.
 """
 
 import asyncio
@@ -70,14 +70,14 @@ class MissingPools:
             listed: The names of all pools and aliases.
 
         Raises:
-            StateUnavailable: Redis is unavailable. Another call finds the same names again.
+            StateUnavailable: Redis is unavailable. The next call finds the same names again.
         """
         if self._seen is None:
             self._seen = await asyncio.to_thread(self._read)
         before = self._seen
         noted = await self._directory.missing()
         if (await self._directory.changes()).are_older_than(changes):
-            return  # Redis lost data while the names were read: the next comparison notes what
+            return  # Redis lost data while the names were read: the next call notes the loss
         lost = frozenset[PoolKey]()
         if before and changes.are_older_than(before.changes):
             lost = before.names - listed - noted

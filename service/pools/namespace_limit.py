@@ -44,7 +44,7 @@ class NamespaceLimit:
 
     @asynccontextmanager
     async def admit_growth(self, namespace: str, growth: int) -> AsyncIterator[float | None]:
-        """Check that the pools of a namespace may grow by some bytes, and let the block do that.
+        """Check that the pools of a namespace may grow by some bytes, which the block adds.
 
         No other pool of the namespace grows until the block ends. Yields the time until which the
         block may commit, as `Directory.lock` does; None if nothing grows.

@@ -1,4 +1,4 @@
-"""Opens pools: which ones this replica can serve, and as what."""
+"""Opens the pools that this replica can serve, in memory or in a candidate store."""
 
 from collections.abc import Mapping
 

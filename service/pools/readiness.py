@@ -76,7 +76,7 @@ class AwaitedPools:
 
 
 class RequiredPool:
-    """The pool that must exist, if one must: says when it is due to be filled, and fills it."""
+    """The pool that must exist, if there is one: says when to fill it, and fills it."""
 
     def __init__(self, retry_seconds: float) -> None:
         """Require no pool until `require`.

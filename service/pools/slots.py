@@ -1,6 +1,6 @@
 """Slots: places in the text of a candidate that a session or a request fills, such as `{name}`.
 
-`{{` and `}}` are braces. A brace that belongs to none of these is itself.
+`{{` and `}}` stand for single braces. Any other brace stays as it is.
 """
 
 import re

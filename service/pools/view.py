@@ -167,7 +167,7 @@ class PoolView(Protocol):
 
 
 async def warn_about_filter(view: PoolView, where: Filter | None) -> list[str]:
-    """Return a warning for each field of a filter that no candidate has with such a value."""
+    """Return a warning for each field that no candidate has with a value of the filter's kind."""
     compared = sorted(where.condition.compared) if where else []
     warnings: dict[str, None] = {}
     for each in compared[:_MOST_FIELDS]:

@@ -40,8 +40,8 @@ class Estimate(NamedTuple):
 class Confidence:
     """Computes confidences by the model's calibration, corrected by the pool's if it has one.
 
-    The model's calibration holds for the aggregation of its card alone. Where examples took part in
-    the search, a second one corrects it.
+    The model's calibration holds only for the aggregation in its card. A second calibration
+    corrects the confidence of searches by examples.
     """
 
     def __init__(

@@ -13,13 +13,13 @@ from turnwise.service.errors import DeadlineExceeded
 
 @asynccontextmanager
 async def deadline(seconds: float) -> AsyncIterator[asyncio.Timeout]:
-    """Cancel the block if it takes longer than this.
+    """Cancel the block if it takes longer than `seconds`.
 
     `reschedule(None)` of the timeout lifts the deadline, for work that must not be cancelled;
     `reschedule(when)` sets it again.
 
     Raises:
-        DeadlineExceeded: The time is over.
+        DeadlineExceeded: The block took longer.
     """
     limit = asyncio.timeout(seconds)
     try:

@@ -1,8 +1,7 @@
-"""Candidates that follow the last reply, as their team says, score higher.
+"""Raises the scores of candidates whose metadata name the last reply in `after`.
 
-A short answer such as "half past ten" says little alone. Which reply comes next then depends on the
-question before it, and the team knows that: the metadata `after` of a candidate name the replies
-that it follows.
+A short answer such as "half past ten" says little by itself: which reply fits it depends on the
+question before it. So the metadata `after` of a candidate name the replies that it follows.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +32,7 @@ class Followers:
     bonus: float = 0.0
 
     def join(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the followers, and those of some other hits that do not follow."""
+        """Return the followers, then the other hits."""
         ids = {hit.candidate.id for hit in self.hits}
         return [*self.hits, *(hit for hit in hits if hit.candidate.id not in ids)]
 

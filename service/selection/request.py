@@ -39,7 +39,7 @@ class Options:
     slots: Mapping[str, str] = field(default_factory=dict)
 
     def within(self, where: Filter | None, slots: Mapping[str, str]) -> "Options":
-        """Return the same options with the filter and the slots of a session as well."""
+        """Return these options, combined with the filter and the slots of a session."""
         if where and self.where:
             where = where & self.where
         return replace(self, where=where or self.where, slots={**slots, **self.slots})
@@ -93,7 +93,7 @@ class SelectionRequest:
         """Reject options that a pool of the pairwise model cannot serve.
 
         Raises:
-            InvalidRequest: There is one.
+            InvalidRequest: The request has such an option.
         """
         if not self.is_pairwise:
             return

@@ -31,9 +31,8 @@ async def find_hits(
     confidence. There are fewer if the pool has fewer, or if more than `_MOST_COPIES` candidates are
     wordings of a few answers.
 
-    Slots are not a part of the filter. A mask of the candidates that can be filled would have to be
-    made for each version of a pool and each set of names, also for requests without slots, and
-    candidate stores cannot filter by the slots of a text.
+    Slots are checked here and not by the filter: that would need a mask for each version of a pool
+    and each set of names, and candidate stores cannot filter by the slots of a text.
     """
     repeats = request.repeats
     exclude = request.options.exclude

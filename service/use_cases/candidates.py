@@ -72,7 +72,7 @@ class Candidates:
         _check_excesses(change)
         view = await self._pools.view(namespace, pool)
         changed = _apply(change, await find_candidate(view, id, newest=True))
-        # The candidate may change until its pool is edited, so the change is applied again then.
+        # Others may edit the candidate meanwhile, so its newest version is changed again.
         edited = await self._pools.revise(
             namespace, pool, lambda before: _apply(change, before), [id]
         )

@@ -200,9 +200,9 @@ class Chat:
 def missing_turns(kept: Sequence[Turn], given: Sequence[Turn]) -> Sequence[Turn]:
     """Return the given turns that come after those which a session keeps.
 
-    A client may leave out the oldest messages, and sends what the bot said with the next message
-    of the user. So the given turns before the new ones end as the session does, as far as both go
-    back. If no given turn is the newest one of the session, only the last given turn is new.
+    A client may leave out the oldest messages, and sends the bot's reply with the next message of
+    the user. The given turns before the new ones must equal the last turns of the session, as far
+    back as both go. If there are no such turns, only the last given turn is new.
     """
     if not kept:
         return given

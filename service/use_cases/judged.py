@@ -79,7 +79,7 @@ class Judged:
         return ranked.model_copy(update=pool_fields)
 
     def list_rejected(self) -> list[Rejected]:
-        """Return the candidates that lead to an utterance to avoid, and the first such one."""
+        """Return the candidates that lead to an utterance to avoid, with the first of these."""
         return [
             self._as_rejected(index, int(self.is_over[index].argmax()))
             for index in np.flatnonzero(self.is_over.any(axis=1)).tolist()

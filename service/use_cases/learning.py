@@ -1,7 +1,7 @@
 """The use case of learning: a choice adds what was said before it to the examples of a candidate.
 
 The utterance is the newest one of the turn that offered the candidate. The redaction hook sees it
-first. A failure to learn is logged, and never loses the feedback.
+first. If learning fails, the error is logged and the feedback is kept.
 """
 
 import asyncio
@@ -174,7 +174,7 @@ class Learning:
         is_unwanted: Callable[[Learned], bool],
         ids: Sequence[str] | None = None,
     ) -> Unlearned:
-        """Remove the learned examples that a predicate names, from some candidates or all."""
+        """Remove the unwanted learned examples of some candidates, or of all."""
         removed: dict[str, int] = {}
 
         def remove(before: Candidate) -> Candidate:

@@ -34,7 +34,7 @@ class Planning:
     """Orders goals as CCL does, or with a pull of our own (`models.planning`)."""
 
     def __init__(self, contexts: Contexts, metrics: Metrics, planner: FairThreads) -> None:
-        """Take the parts. The planner is a thread for orders: many goals take it 0.1 s."""
+        """Take the parts. The planner is the thread that orders goals, in up to 0.1 s."""
         self._contexts = contexts
         self._metrics = metrics
         self._planner = planner

@@ -116,7 +116,7 @@ class Pools:
         return self._describe(await self._followed.find(key))
 
     async def write_settings(self, namespace: str, name: str, request: PoolRequest) -> PoolKey:
-        """Create an empty pool; if there is one of this name, change the settings that are given.
+        """Create an empty pool, or change the given settings of an existing one.
 
         Returns the key of the pool, which is not read.
 
@@ -226,13 +226,9 @@ class Pools:
     async def revise(
         self, namespace: str, name: str, revise: Revise, ids: Sequence[str] | None = None
     ) -> Edited:
-        """Replace candidates by what a function makes of them, in one version; raises as `upsert`.
+        """Replace candidates by what `revise` returns, in one version; raises as `upsert`.
 
-        Args:
-            namespace: Namespace of the pool.
-            name: Name of the pool.
-            revise: Returns the candidate that replaces a given one; an equal one changes nothing.
-            ids: The candidates; ids that the pool lacks are ignored. None for all candidates.
+        An equal candidate changes nothing. Ids that the pool lacks are ignored; None means all.
         """
         return await self._edit(namespace, name, lambda pool: pool.revise(revise, ids))
 
@@ -255,13 +251,8 @@ class Pools:
     ) -> Edited:
         """Replace all candidates of a pool, in one new version; raises as `upsert`.
 
-        A pool that is not in memory is not read.
-
-        Args:
-            namespace: Namespace of the pool.
-            name: Name of the pool.
-            batches: Returns candidates with distinct ids, and their vectors by an encoder; called
-                again if others edit the pool meanwhile.
+        A pool that is not in memory is not read. `batches` returns candidates with distinct ids and
+        their vectors by an encoder; it is called again if others edit the pool meanwhile.
         """
         with self._followed.resources.workers.edits.admit():
             while True:
@@ -274,11 +265,6 @@ class Pools:
         """Copy a pool from memory into the candidate store, and point its name at the copy.
 
         Turns and edits go on meanwhile. A pool that is in the store already stays as it is.
-
-        Args:
-            namespace: Namespace of the pool.
-            name: Name of the pool, or an alias of it.
-            to: The store, which must be an engine.
 
         Raises:
             InvalidRequest: This service has no such engine.

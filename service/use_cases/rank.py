@@ -33,7 +33,7 @@ _MOST_PAIRS = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A ranking as it was asked for, with its context."""
+    """A request for a ranking, with its context and options."""
 
     request: RankRequest
     context: Context
@@ -165,7 +165,7 @@ class Ranking:
     async def _take_hits(self, view: PoolView, hits: list[Hit], asked: _Asked) -> Candidates:
         """Return hits as columns, with their vectors if heads are to estimate [B2] from them.
 
-        They do so for goals alone: utterances to avoid need the exact [B2] of the candidates.
+        Heads estimate it only for goals: utterances to avoid need the exact [B2].
         """
         has_heads = self._contexts.has_heads and view.encoder_name != "pairwise"
         after = None

@@ -143,9 +143,9 @@ class Sessions:
             self._journal.write(line)
         try:
             await self._pools.info(session.namespace, kept.pool)
-        except PoolNotFound:  # the series of a pool end with it
+        except PoolNotFound:  # a deleted pool has no metrics
             return
-        except ServiceError:  # the event is kept, whether or not this replica can serve the pool
+        except ServiceError:  # this replica cannot serve the pool
             pass
         labels = (session.namespace, kept.pool, kept.model)
         self._metrics.feedback.labels(*labels, feedback.event).inc()
@@ -191,7 +191,7 @@ class Sessions:
         session = SessionKey(namespace, session_id)
         now = await self._store.current_version()
         version = await self._store.delete(session)
-        if self._journal:  # which may have lines of the session although it has expired
+        if self._journal:  # the journal may have lines of a session that has expired
             line = DeletionLine(namespace=namespace, session=session_id, version=version or now)
             self._journal.write(line)
         if version is None:
@@ -227,7 +227,7 @@ class Sessions:
             version = await self._store.delete(SessionKey(namespace, each))
             if version is not None:
                 deleted += 1
-            if self._journal and version and version > now:  # it began after `now`
+            if self._journal and version and version > now:  # newer than the line of the prefix
                 line = DeletionLine(namespace=namespace, session=each, version=version)
                 self._journal.write(line)
         if self._journal:
@@ -244,7 +244,7 @@ class Sessions:
             SessionNotFound: There is no such session.
             PoolNotFound: There is no such pool.
             CandidateNotFound: It lacks one of the candidates.
-            InvalidRequest: A pairwise pool, which has no rows, or too many candidates for MaxSim.
+            InvalidRequest: The pool is pairwise, or there are too many candidates for MaxSim.
         """
         aggregation = self._contexts.choose_aggregation(query)
         if aggregation.name == "max_sim" and len(query.ids) > MAX_TOP_K:
@@ -279,7 +279,7 @@ class Sessions:
         where: str | None = None,
         slots: str | None = None,
     ) -> int | None:
-        """Commit an update that adds no vectors; return the version after, if it was applied."""
+        """Commit an update without vectors; return the new version, None if another was first."""
         new = self._contexts.keep_rows(update)
         change = replace(update.change(new), where=where, slots=slots)
         return await self._store.commit(session, update.base, change)
@@ -294,12 +294,7 @@ class _Settings(NamedTuple):
 
     @classmethod
     def after(cls, request: SessionRequest, base: Session | None) -> Self:
-        """Return the settings of the request; what it leaves out is as in the session.
-
-        Args:
-            request: The request.
-            base: The session before; None where there is none.
-        """
+        """Return the settings after a request; `base` is the session before it, if there is one."""
         settings = cls(request.responder, request.where, request.slots or {})
         if base is None:
             return settings

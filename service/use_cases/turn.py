@@ -110,7 +110,7 @@ class Turns:
             session_id: The session; its first turn creates it.
             request: The turn. With `commit` false it is only previewed: nothing is written.
             key: Idempotency-Key: a repeated request with the same key gets the first answer again.
-                A preview has no need of it.
+                A preview ignores it.
 
         Raises:
             IdempotencyMismatch: An earlier request with this key had another body.

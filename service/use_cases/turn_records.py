@@ -1,4 +1,4 @@
-"""What is recorded of turns: the times of their stages, metrics, and lines of the journal."""
+"""Records turns: the times of their stages, metrics, and lines of the journal."""
 
 from turnwise.service.journal import Journal, Offered, TurnLine
 from turnwise.service.observe.metrics import MatchKind, Metrics, TurnOutcome

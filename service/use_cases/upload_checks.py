@@ -1,4 +1,4 @@
-"""The checks of an upload, for what is allowed and yet probably a mistake."""
+"""Warns about what an upload may contain, but is probably a mistake."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Files of candidates as a team has them, read within the limits of uploads."""
+"""Reads files of candidates within the limits of uploads."""
 
 import logging
 from pathlib import Path
@@ -19,7 +19,7 @@ _log = logging.getLogger("turnwise.pools")
 
 
 def read_candidates(path: Path, most: int) -> list[Candidate]:
-    """Return the candidates of a file; the log says what became of its columns.
+    """Return the candidates of a file; log how its columns were read.
 
     Args:
         path: The file, as `turnwise pool load` takes it.
@@ -40,7 +40,7 @@ def read_candidates(path: Path, most: int) -> list[Candidate]:
 def read_open_file(
     file: BinaryIO, name: str, most: int, memory: Memory, reader: CandidateReader | None = None
 ) -> tuple[list[Candidate], list[str]]:
-    """Return the candidates of an open file, which can seek, and what its users should know.
+    """Return the candidates of an open file, which can seek, and notes for its users.
 
     Args:
         file: The file.

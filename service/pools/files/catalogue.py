@@ -36,7 +36,7 @@ _ROWS_READ = 1000
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """A catalogue that was read once, and found to be whole.
+    """A catalogue that was read to its end once without an error.
 
     Attributes:
         files: The files, or their URLs.
@@ -44,7 +44,7 @@ class Catalogue:
         repeated: (n,) whether an earlier row is of the same candidate.
         merged: Candidates whose examples come from several rows, by the index of the first row.
         reader: The reader of the files.
-        notes: What the users of the files should know.
+        notes: Notes for the users of the files.
     """
 
     files: Sequence[str]

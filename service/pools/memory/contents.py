@@ -43,8 +43,8 @@ _OVERLAY_SHARE = 10
 MAX_UNMERGED = 20_000
 """Limit for a pool of any size, since a search scans the overlay and an edit copies it."""
 _ENTRY_BYTES = 40
-"""Bytes of a candidate's entries in the tuple of a base and in its table of ids while that is made,
-or of the entry of an example in the table of texts."""
+"""Bytes of a candidate in a base and in its table of ids, or of an example in the table of
+texts."""
 _LOOKUP_BYTES = 400
 """Bytes of a candidate in the table by text, and in dictionaries while edits are joined."""
 _ROW_BYTES = 24
@@ -268,7 +268,7 @@ class Contents:
         return self.base.has_evaluated(test) and self.overlay.has_evaluated(test)
 
     def evaluate(self, test: CandidateTest) -> Iterator[None]:
-        """Make a test, and yield after each step; all steps of a large pool take seconds."""
+        """Test all candidates, and yield after each step; a large pool takes seconds."""
         for segment in (self.base, self.overlay):
             for _ in segment.evaluate(test):  # `yield from` would close steps that others share
                 yield
@@ -427,7 +427,7 @@ class Contents:
 
     def after(self, edits: Sequence[Edit], make_flat: MakeFlat) -> "Contents":
         """Return the contents after edits, which are applied in order."""
-        first, *others = edits  # the first of a whole log holds most: it becomes the base uncopied
+        first, *others = edits  # the first of a whole log becomes the base, without a copy
         joined = [first, join_edits(others)] if others else [first]
         contents = self
         for edit in joined:

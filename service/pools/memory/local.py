@@ -228,7 +228,7 @@ class LocalPool(Pool):
         return Removed(edited.version, len(removed), len(wanted) - len(removed), edited.size)
 
     async def replace(self, batches: MakeBatches) -> Edited:
-        """Replace all candidates in one version, or change nothing; hold neither version here."""
+        """Replace all candidates in one version, or none, without holding either version here."""
         edited = None
         gone = ""
         while edited is None:
@@ -468,7 +468,7 @@ class LocalPool(Pool):
 
     @asynccontextmanager
     async def _admit_growth(self, count_growth: Callable[[], int]) -> AsyncIterator[float | None]:
-        """Hold what an edit adds to the bytes of the namespace, while the block commits it.
+        """Admit the bytes that an edit adds to the namespace, while the block commits it.
 
         Yields the time until which the block may commit; None without a limit.
         """

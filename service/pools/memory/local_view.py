@@ -143,7 +143,7 @@ class LocalView:
         return await asyncio.get_running_loop().run_in_executor(self.workers.search, work)
 
     async def _evaluate(self, test: CandidateTest | None) -> None:
-        """Make a new test in a thread; stop when no request waits for it any more."""
+        """Evaluate a new test in a thread; stop when no request waits for it any more."""
         if test and not self.contents.has_evaluated(test):
             look_ups = len(self.contents) * test.size
             await self.workers.take_in_turns(self.contents.evaluate(test), look_ups)

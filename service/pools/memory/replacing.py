@@ -51,7 +51,7 @@ class _Digests:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What a pool has now.
+    """The candidates that a pool has now.
 
     Attributes:
         ids: (n,) digests of the ids of its candidates, ascending.
@@ -141,7 +141,7 @@ class Replacement:
         yield Edit([], nothing, await self._find_removed(present))
 
     def _select_changed(self, batch: CandidateBatch, present: Present) -> Edit:
-        """Return the edit of the candidates that the pool lacks, or has otherwise."""
+        """Return the edit of the candidates that the pool lacks, or has with other fields."""
         candidates = batch.candidates
         self.size += len(candidates)
         self.bytes += count_bytes(candidates, batch.vectors.shape[1])
@@ -164,7 +164,7 @@ class Replacement:
             )
 
     async def _find_removed(self, present: Present) -> list[str]:
-        """Return the ids that the pool has, and no batch had."""
+        """Return the ids of the pool that were in no batch."""
         gone = present.ids[~_are_in(present.ids, np.sort(np.array(self._ids, np.int64)))]
         if not len(gone):
             return []

@@ -26,7 +26,7 @@ MakeIndex = Callable[[Float16], Index]
 _KEPT_TESTS = 64
 """Tests whose results are kept with a segment: 8 KB each for 65,536 candidates."""
 _STEP = 32
-"""Candidates that a step of a test checks: 5 milliseconds for a filter of the most conditions."""
+"""Candidates that a step of a test checks: 5 milliseconds for the largest filter."""
 _RUN = 4096
 """Ids that are sorted at once, in a millisecond: other threads wait meanwhile."""
 
@@ -229,8 +229,8 @@ class Segment:
 
         Args:
             query: (d,).
-            candidates: Their number. As many of them are wordings of one answer as here, and do not
-                compete with each other.
+            candidates: Their number. The share of answers among them is taken to be that of the
+                segment: wordings of one answer do not compete with each other.
         """
         answers = round(candidates * self.answers / len(self.candidates))
         return self.moments.spread(query, max(2, answers))

@@ -70,16 +70,16 @@ class Directory(Commands):
             await self.execute("pool_write", self._redis.set(_DATABASE_ID, new, nx=True))
 
     async def count_change(self) -> None:
-        """Let other replicas see a change at their next poll; later if Redis is unavailable."""
+        """Tell other replicas of a change, at their next poll; later if Redis is unavailable."""
         with suppress(StateUnavailable):
             await self.execute("pool_write", self._redis.incr(_CHANGES))
 
     @asynccontextmanager
     async def lock(self, namespace: str) -> AsyncIterator[float]:
-        """Let no other replica add to what a namespace has, until the block ends.
+        """Keep other replicas from adding to a namespace until the block ends.
 
-        A limit is checked and used up within one block. The pools of a namespace are in several
-        slots of a cluster, so no script could do both.
+        The block checks a limit, then writes. No script could do both, because the pools of a
+        namespace are in several slots of a cluster.
 
         Yields the time until which the block may write, in seconds of the clock of Redis. The
         script that writes compares it: the lock of a replica that was frozen may have expired.

@@ -53,7 +53,7 @@ class Position(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """What tells one state of a pool from another: some field differs after any change.
+    """Identifies the state of a pool: after any change, at least one field differs.
 
     Attributes:
         stamp: The stamp of the newest version.
@@ -71,7 +71,7 @@ class Revision(NamedTuple):
 
     @property
     def place(self) -> tuple[EncoderName, StoreName]:
-        """The encoder and the store: where they change, the pool is opened again."""
+        """The encoder and the store. If one of them changes, the pool is opened again."""
         return self.encoder_name, self.store_name
 
 
@@ -161,7 +161,7 @@ class Log:
         position: Position of its last entry.
         base: Version before its first entry.
         stored: Number of candidates in all chunks.
-        candidate_bytes: Bytes of the candidates of its version; 0 if an old release wrote that.
+        candidate_bytes: Bytes of the candidates of its version; 0 if an old release wrote it.
         local: Whether the candidates are in the chunks, and not in a candidate store.
         has: Number of its entries that the reader has already.
         entries: The other entries, oldest first.
@@ -205,7 +205,7 @@ class Log:
         return self.base + self.has + len(self.entries) == self.position.version
 
     def until(self, position: Position) -> "Log | None":
-        """Return a log that was read from its start, up to a version; None if it lacks that."""
+        """Return the part up to a version of a log read from its start; None if it lacks that."""
         entries = self.entries[: max(0, position.version - self.base)]
         known = entries and entries[-1].stamp == position.stamp
         return replace(self, position=position, entries=entries) if known else None

@@ -31,26 +31,14 @@ class UploadChecks:
         ]
         braces = [each.id for each in candidates if has_other_braces(each.text)]
         wrong_after = [each.id for each in candidates if each.has_wrong_after]
-        warnings = []
-        if texts:
-            warnings.append(f"the model reads only the beginning of {_name_candidates(texts)}")
-        if examples:
-            warnings.append(
-                "the model reads only the beginning and the end of examples of "
-                f"{_name_candidates(examples)}"
-            )
-        if unknown:
-            warnings.append(f"the model hardly knows the script of {_name_candidates(unknown)}")
-        if braces:
-            warnings.append(
-                f"braces that belong to no slot are said as they are, in {_name_candidates(braces)}"
-            )
-        if wrong_after:
-            warnings.append(
-                "metadata.after must be a text or a list of texts, in "
-                f"{_name_candidates(wrong_after)}"
-            )
-        return warnings
+        found = {
+            "the model reads only the beginning of": texts,
+            "the model reads only the beginning and the end of examples of": examples,
+            "the model hardly knows the script of": unknown,
+            "braces that belong to no slot are said as they are, in": braces,
+            "metadata.after must be a text or a list of texts, in": wrong_after,
+        }
+        return [f"{warning} {_name_candidates(ids)}" for warning, ids in found.items() if ids]
 
     def _cuts_any(self, texts: Iterable[str], role: Role) -> bool:
         """Return whether the encoder cuts one of these texts when it reads them in a role."""

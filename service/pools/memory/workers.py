@@ -5,8 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from turnwise.service.errors import ServiceError
@@ -72,18 +71,18 @@ class Workers:
 
     async def build(self, work: Callable[[], T]) -> T:
         """Run work that takes up to minutes, in a daemon thread: a shutdown does not wait."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
+        done = Future[T]()
+        done.set_running_or_notify_cancel()  # so that a cancelled request does not cancel it
 
         def run() -> None:
             one_thread()
             try:
-                _settle(loop, done, partial(done.set_result, work()))
+                done.set_result(work())
             except Exception as error:
-                _settle(loop, done, partial(done.set_exception, error))
+                done.set_exception(error)
 
         threading.Thread(target=run, name="pool-build", daemon=True).start()
-        return await done
+        return await asyncio.wrap_future(done)
 
     def close(self) -> None:
         """Let the threads end."""
@@ -99,14 +98,6 @@ def _take_turn(steps: Iterator[None]) -> bool:
             time.sleep(_REST * (time.monotonic() - begin))
             return True
     return False
-
-
-def _settle(
-    loop: asyncio.AbstractEventLoop, done: "asyncio.Future[T]", settle: Callable[[], None]
-) -> None:
-    """Settle a future from another thread, unless its loop is closed or it is done."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(lambda: None if done.done() else settle())
 
 
 class Background:

@@ -200,7 +200,7 @@ def test_the_shipped_recipes_can_be_read() -> None:
         "c3l": 2,
         "ccl": 1,
         "dailydialog": 1,
-        "default": 6,
+        "default": 7,
         "german": 1,
         "ioi": 1,
         "multilingual": 1,

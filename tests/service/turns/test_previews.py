@@ -49,5 +49,6 @@ def test_a_preview_is_neither_counted_nor_a_change_for_the_audit_log(
     live.turn("s", "user", "Hel", commit=False)
     live.turn("s", "user", "Hello")
     assert counted() == 1
-    audited = [record for record in caplog.records if record.name == "turnwise.audit"]
-    assert len(audited) == 1
+    # The line of an earlier request, which filled the pool, may come late.
+    audited = [record.message for record in caplog.records if record.name == "turnwise.audit"]
+    assert sum("/turn" in line for line in audited) == 1

@@ -132,4 +132,4 @@ def log_utterances(utterances: Counts) -> Float64:
 DEFAULT_FUSION = Fusion(
     example=3.2, height=0.72, offset=-2.2, softness=0.18, agreement=0.38, utterances=-0.48
 )
-"""The fusion of a model whose card has none: rounded coefficients of the shipped model."""
+"""The fusion of a model whose card has none: coefficients that an earlier shipped model had."""

@@ -182,6 +182,7 @@ def turnwise(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
     def run(*words: object) -> Ended:
         monkeypatch.setattr("sys.argv", ["turnwise", *map(str, words)])
+        capsys.readouterr()  # what the service in this process printed before is not the command's
         with pytest.raises(SystemExit) as caught:
             main()
         return Ended(int(caught.value.code or 0), *capsys.readouterr())

@@ -154,8 +154,7 @@ def test_examples_of_a_journal_are_proposed_and_added(
         live.post(f"/sessions/s{number}/turn", speaker="bot", candidate="r2", text="Yes.")
     live.stop()
     proposed = turnwise("pool", "learn", "--journal", folder, "--pool", "default").out
-    # Threads of a service that stops share this process's output.
-    lines = [json.loads(line) for line in proposed.split("\n") if line.startswith("{")]
+    lines = [json.loads(line) for line in proposed.splitlines()]
     assert lines == [
         {"id": "r2", "text": REPLIES[2], "examples": ["Is it?"]},
         {"id": "r4", "text": REPLIES[4], "examples": [ASKED.lower()]},

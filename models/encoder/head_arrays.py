@@ -28,7 +28,7 @@ HEADS = (
     (Role.SECOND, Relation.OTHER),
 )
 """The role and the relation of each head, in the order of the heads."""
-FEWEST = 5
+_FEWEST = 5
 """Heads of an older model: it lacks the last one, whose role has the vector as it is read."""
 WIDENING = 2
 """Hidden units of a head for each number of a vector."""
@@ -59,7 +59,7 @@ class HeadArrays(NamedTuple):
         k, d = heads.linear.shape[:2] if heads.linear.ndim > 1 else (0, 0)
         h = WIDENING * d
         fits = [array.shape for array in heads] == [(k, d, d), (k, d, h), (k, h, d)]
-        if not (fits and FEWEST <= k <= len(HEADS)):
+        if not (fits and _FEWEST <= k <= len(HEADS)):
             raise ModelError(f"'{file}' holds no heads of roles: their shapes do not fit")
         return heads
 

@@ -291,6 +291,11 @@ class EncoderConfig(RunConfig):
     validation dialogues; 0 fits none."""
     answers: Answers = Answers()
 
+    @property
+    def keeps_encoder(self) -> bool:
+        """Whether the encoder stays that of the base, and only heads learn."""
+        return self.layers == 0 and self.depth is None
+
     @model_validator(mode="after")
     def _check_consistent(self) -> Self:
         if problem := next(self._find_contradictions(), None):

@@ -116,7 +116,7 @@ class EncoderLearner(nn.Module):
         self._reader = self._wrap(self.encoder, self.heads)
         precision = getattr(torch, config.precision)
         self._encode: Encode = partial(encode_tokens, self.encoder, dtype=precision)
-        if config.layers == 0:
+        if config.keeps_encoder:
             self._encode = FrozenEncoder(self._encode)
         self._teacher = load_teacher(config)
         if self.heads and self._teacher and load_heads(config.base) is None:
@@ -379,7 +379,7 @@ class EncoderLearner(nn.Module):
 
     def _read_by_teacher(self, teacher: UtteranceEncoder, items: list[RoleText]) -> Tensor:
         """Return the teacher's vectors (n, d) of n texts in their roles."""
-        if self.config.layers == 0 and self.config.teacher == "base":
+        if self.config.keeps_encoder and self.config.teacher == "base":
             # Its encoder is the learner's own, which knows these texts.
             read = self._encode(teacher.tokenize(items)).cpu().numpy()
             return torch.from_numpy(teacher.in_roles(read, items))
@@ -412,7 +412,7 @@ class EncoderLearner(nn.Module):
                 forward(encoder, [tokens])
 
         scales = find_file(self.config.base, SCALES_FILE)
-        if self.config.layers == 0 and scales:
+        if self.config.keeps_encoder and scales:
             eight_bits.simulate_with(transformer_of(encoder), scales)
         else:
             eight_bits.simulate(transformer_of(encoder), run)

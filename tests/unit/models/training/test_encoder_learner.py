@@ -189,6 +189,23 @@ def test_a_copy_of_the_teacher_has_nothing_to_learn(
     assert parts["distil"].item() == pytest.approx(0, abs=1e-5)
 
 
+def test_a_teacher_keeps_the_layers_that_its_pupil_leaves_out(
+    tiny_encoder_folder: Folder, encoder_config: EncoderConfig
+) -> None:
+    config = changed(
+        without_nli(encoder_config),
+        kind=EncoderKind.HEADS,
+        base=str(tiny_encoder_folder(EncoderKind.HEADS)),
+        teacher="base",
+        layers=0,
+        depth=1,
+        objectives={"distil": 1.0},
+    )
+    learner = make_learner(config)
+    parts, _ = learner.loss(learner.batches(0)[0], np.random.default_rng(0))
+    assert parts["distil"].item() > 1e-5
+
+
 def test_an_encoder_learns_from_a_teacher(
     tiny_encoder_folder: Folder, encoder_config: EncoderConfig
 ) -> None:

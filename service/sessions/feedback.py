@@ -78,9 +78,8 @@ class FeedbackStore:
             case ["session"]:
                 raise session_not_found(session)
             case ["turn", turns]:
-                raise TurnNotFound(
-                    f"session '{session.id}' has {write_count(turns, 'turn')}, no turn {turn}"
-                )
+                count = write_count(int(turns), "turn")
+                raise TurnNotFound(f"session '{session.id}' has {count}, no turn {turn}")
             case ["candidate"]:
                 raise InvalidRequest.field(f"turn {turn} did not offer this candidate", "candidate")
             case ["full"]:

@@ -111,6 +111,14 @@ def test_feedback_on_nothing_is_refused(live: Live, path: str, refusal: tuple[in
     assert problem(answer) == refusal
 
 
+def test_a_missing_turn_is_refused_with_the_number_of_turns(live: Live) -> None:
+    live.say("s", [("user", "Hello")])
+    answer = live.http.post(
+        "/sessions/s/turns/2/feedback", json={"candidate": "r1", "event": "chosen"}
+    )
+    assert answer.json()["detail"] == "session 's' has 1 turn, no turn 2"
+
+
 def test_another_text_for_the_same_edit_is_a_conflict(live: Live) -> None:
     first, *_ = offered(live)
     live.feedback(first, "edited", text="One")

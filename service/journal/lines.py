@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from turnwise.service.wire.fields import Value
+from turnwise.service.wire.fields import Omittable, Value
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion
 from turnwise.service.wire.sessions import FeedbackEvent
@@ -44,7 +44,7 @@ class TurnLine(_SessionLine):
     what: Literal["turn"] = "turn"
     speaker: str
     text: str
-    candidate: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    candidate: Omittable[str] = None
     """The candidate that the responder said: the turn names it, or feedback before it chose it."""
     responder: str
     model: str

@@ -5,7 +5,17 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, JsonValue, StrictBool
 
 from turnwise.service.wire.embeddings import TokenUsage
-from turnwise.service.wire.fields import Name, SessionId, Share, Slots, TopK, Value, Warnings
+from turnwise.service.wire.fields import (
+    Flag,
+    Name,
+    Omittable,
+    SessionId,
+    Share,
+    Slots,
+    TopK,
+    Value,
+    Warnings,
+)
 from turnwise.service.wire.filters import Where
 from turnwise.service.wire.pools import PoolVersion, Selected
 
@@ -95,9 +105,9 @@ class ChatDetails(Value):
     abstained: bool
     """Whether there are no candidates because the confidence was too low."""
     warnings: Warnings = Field(default=[])
-    reranked: bool = Field(default=False, exclude_if=lambda value: not value)
+    reranked: Flag = False
     """True if the model's own re-ranker ordered the first candidates; else left out."""
-    truncated: bool = Field(default=False, exclude_if=lambda value: not value)
+    truncated: Flag = False
     """True if the newest message is longer than what the model reads of it, its beginning and its
     end; else left out."""
     pool: PoolVersion | None
@@ -146,8 +156,8 @@ class ChatAnswer(Value):
 class ChatDelta(Value):
     """What an event of a stream adds to a message."""
 
-    role: Literal["assistant"] | None = Field(default=None, exclude_if=lambda value: value is None)
-    content: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    role: Omittable[Literal["assistant"]] = None
+    content: Omittable[str] = None
 
 
 class ChunkChoice(Value):
@@ -168,9 +178,9 @@ class ChatChunk(Value):
     """Unix seconds."""
     model: str
     choices: list[ChunkChoice]
-    usage: ChatUsage | None = Field(default=None, exclude_if=lambda value: value is None)
+    usage: Omittable[ChatUsage] = None
     """In the last event, if the request asks for it."""
-    turnwise: ChatDetails | None = Field(default=None, exclude_if=lambda value: value is None)
+    turnwise: Omittable[ChatDetails] = None
     """In the first event."""
 
 

@@ -1,6 +1,6 @@
 """The types of fields that several resources share, and the base of every value."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +14,8 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+
+T = TypeVar("T")
 
 MAX_TEXT_CHARS = 2000
 """Characters of a candidate or a goal; the encoder reads 256 word pieces."""
@@ -164,7 +166,10 @@ EncoderName = Literal["default", "pairwise"]
 StoreName = Literal["local", "milvus", "qdrant"]
 """Where the candidates of a pool are: in the memory of each replica, or in a candidate store."""
 
-
+Omittable = Annotated[T | None, Field(exclude_if=lambda value: value is None)]
+"""A field of an answer that is left out if it is None."""
+Flag = Annotated[bool, Field(exclude_if=lambda value: not value)]
+"""A field of an answer that is left out unless it is true."""
 Warnings = Annotated[
     list[str],
     Field(

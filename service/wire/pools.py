@@ -15,11 +15,13 @@ from turnwise.service.wire.fields import (
     CandidateId,
     EncoderName,
     FileName,
+    Flag,
     GroupName,
     LongText,
     Message,
     Name,
     Offset,
+    Omittable,
     Share,
     Slope,
     Slots,
@@ -315,12 +317,12 @@ class PoolVersion(Value):
 class Matched(Value):
     """The example by which a search found a candidate, and the reply that the candidate follows."""
 
-    example: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    example: Omittable[str] = None
     """The example of the candidate that is most similar to the newest utterance. Left out if it was
     learned and the caller lacks the scope `pools`."""
-    learned: bool = Field(default=False, exclude_if=lambda value: not value)
+    learned: Flag = False
     """True if feedback added the example; else left out."""
-    after: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    after: Omittable[str] = None
     """The id or the group of the responder's last reply, if the candidate names it in `after`."""
 
 
@@ -331,15 +333,15 @@ class Selected(Value):
     text: str
     score: float
     metadata: dict[str, Any]
-    group: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    group: Omittable[str] = None
     """The answer that it is a wording of."""
-    body: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    template: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    body: Omittable[str] = None
+    template: Omittable[str] = None
     """The text as the pool has it, if slots or braces changed it."""
-    matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
+    matched: Omittable[Matched] = None
     """The example that found the candidate, if that says more for it than its text does; and the
     reply that it follows."""
-    contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
+    contributions: Omittable[list[float]] = None
     """One for each utterance of the context, oldest first; they add up to the score."""
 
 
@@ -366,7 +368,7 @@ class PoolCandidate(Value):
     metadata: dict[str, Any]
     group: str | None
     """The answer that it is a wording of; null for an answer of its own."""
-    body: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    body: Omittable[str] = None
     """The longer text that is returned with it, and not encoded."""
     examples: list[str]
     """Utterances of another speaker after which it fits."""

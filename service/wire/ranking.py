@@ -9,7 +9,9 @@ from turnwise.service.wire.fields import (
     MAX_GOALS,
     Aggregated,
     Finite,
+    Flag,
     Name,
+    Omittable,
     OptionalContext,
     Repeat,
     Rerank,
@@ -166,18 +168,18 @@ class Ranked(Value):
     """Next-utterance score; null if the context is empty, or nothing in the request needs it."""
     goals: list[float]
     """Reachability of each goal (eq. 4 of C3L)."""
-    metadata: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
+    metadata: Omittable[dict[str, Any]] = None
     """The metadata of a candidate of the pool."""
-    group: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    group: Omittable[str] = None
     """The answer that a candidate of the pool is a wording of."""
-    body: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    body: Omittable[str] = None
     """The body of a candidate of the pool."""
-    template: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    template: Omittable[str] = None
     """The text of a candidate of the pool as it is there, if slots or braces changed it."""
-    matched: Matched | None = Field(default=None, exclude_if=lambda value: value is None)
+    matched: Omittable[Matched] = None
     """The example that found a candidate of the pool, where that says more than its text, and the
     reply that it follows."""
-    contributions: list[float] | None = Field(default=None, exclude_if=lambda value: value is None)
+    contributions: Omittable[list[float]] = None
     """One for each utterance of the context, oldest first; they add up to `fit`."""
 
 
@@ -204,9 +206,9 @@ class RankAnswer(Value):
     confidence: float | None = None
     """Probability that the first candidate of a pool is a right one. Null unless the model's own
     aggregation ranks the pool, alone or with the model's own re-ranker."""
-    reranked: bool = Field(default=False, exclude_if=lambda value: not value)
+    reranked: Flag = False
     """True if `auto` ordered the first candidates by the model's own re-ranker; else left out."""
-    estimated: bool = Field(default=False, exclude_if=lambda value: not value)
+    estimated: Flag = False
     """True if the reachability of the goals comes from estimated vectors of the candidates, whose
     order is good and whose numbers are not exact; else left out."""
     warnings: Warnings = Field(default=[])

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StrictBool
 
-from turnwise.service.wire.fields import MAX_CANDIDATES, Count, LongText, Value
+from turnwise.service.wire.fields import MAX_CANDIDATES, Count, LongText, Omittable, Value
 
 
 class _Foreign(Value):
@@ -46,7 +46,7 @@ class Relevance(Value):
     """Its place among the documents of the request, from 0."""
     relevance_score: float
     """A cross-encoder gives a probability. Without one it is the encoder's score, a cosine."""
-    document: Document | None = Field(default=None, exclude_if=lambda value: value is None)
+    document: Omittable[Document] = None
 
 
 class Usage(Value):

@@ -12,8 +12,10 @@ from turnwise.service.wire.fields import (
     Aggregated,
     CandidateId,
     Count,
+    Flag,
     Message,
     Name,
+    Omittable,
     Repeat,
     Rerank,
     SessionPrefix,
@@ -97,15 +99,13 @@ class TurnAnswer(Value):
     """Probability that the first candidate is a right one; null if that cannot be known."""
     abstained: bool = False
     """Whether there are no candidates because the confidence was too low."""
-    reranked: bool = Field(default=False, exclude_if=lambda value: not value)
+    reranked: Flag = False
     """True if `auto` ordered the first candidates by the model's own re-ranker; else left out."""
-    truncated: bool = Field(default=False, exclude_if=lambda value: not value)
+    truncated: Flag = False
     """True if the newest utterance is longer than what the model reads of it, its beginning and its
     end; else left out. The transcript has all of it."""
     warnings: Warnings = Field(default=[])
-    warning: str | None = Field(
-        default=None, exclude_if=lambda value: value is None, deprecated=True
-    )
+    warning: Omittable[str] = Field(default=None, deprecated=True)
     """The first of `warnings`."""
     pool: PoolVersion | None
     """Null if no candidates were selected."""
@@ -135,7 +135,7 @@ class TranscriptTurn(Value):
     text: str
     at: float
     """Unix seconds."""
-    candidate: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    candidate: Omittable[str] = None
     """The candidate that the responder said: the turn names it, or feedback before it chose it."""
 
 
@@ -189,7 +189,7 @@ class Feedback(Value):
     text: str | None
     rank: int
     """The candidate's place among those that the turn offered, from 1."""
-    learned: bool | None = Field(default=None, exclude_if=lambda value: value is None)
+    learned: Omittable[bool] = None
     """Whether the examples of the candidate now have the utterance before the choice, or a near
     copy of it; left out unless the feedback should teach."""
 
@@ -256,7 +256,7 @@ class SessionsDeleted(Value):
     """Number of sessions that this request deleted."""
     cursor: str | None
     """The cursor of the next request; null if all sessions are deleted."""
-    learned: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    learned: Omittable[int] = None
     """Number of learned examples that the last request removed, if it was asked to."""
 
 

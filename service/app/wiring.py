@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -102,17 +101,15 @@ async def _running(settings: Settings, metrics: Metrics) -> AsyncIterator[Servic
         if fallback:
             stack.push_async_callback(fallback.close)
         services = _make_services(
-            _Parts(
-                settings=settings,
-                metrics=metrics,
-                keys=keys,
-                components=components,
-                reranking=reranking,
-                planner=planner,
-                journal=journal,
-                redact=redact,
-                fallback=fallback,
-            )
+            settings=settings,
+            metrics=metrics,
+            keys=keys,
+            components=components,
+            reranking=reranking,
+            planner=planner,
+            journal=journal,
+            redact=redact,
+            fallback=fallback,
         )
         stack.push_async_callback(services.turns.close)
         if settings.default_pool:
@@ -219,115 +216,56 @@ def load_own_reranker(settings: Settings) -> tuple[PairReranker, Cascade] | None
     return reranker, read_cascade(folder / OWN_RERANKER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """The running parts that the use cases work with."""
-
-    settings: Settings
-    metrics: Metrics
-    keys: ApiKeys
-    components: Components
-    reranking: Reranking
-    planner: FairThreads
-    journal: Journal | None
-    redact: Hook | None
-    fallback: FallbackService | None
-
-
-class _UseCases:
-    """Makes the use cases, which share sessions, contexts and the pipeline."""
-
-    def __init__(self, parts: _Parts) -> None:
-        components = parts.components
-        encoder = components.cached
-        timeout = parts.settings.request_timeout
-        self._parts = parts
-        self._pools = components.pools
-        self._store = SessionStore(
-            components.redis,
-            parts.metrics,
-            fingerprint=encoder.fingerprint,
-            dimension=encoder.dimension,
-            ttl=parts.settings.session_ttl,
-            paired=encoder.kind.paired,
-            max_sessions=parts.settings.max_sessions,
-        )
-        self._writers = SessionWriters(parts.metrics, timeout)
-        self._contexts = Contexts(self._store, encoder, timeout=timeout)
-        confidence = Confidence(
-            encoder.calibration,
-            encoder.example_calibration,
-            encoder.aggregation,
-            encoder.knows_script,
-        )
-        self._pipeline = Pipeline(parts.reranking, components.pairwise, confidence, encoder.fusion)
-        self.learning = Learning(
-            sessions=self._store,
-            contexts=self._contexts,
-            pools=self._pools,
-            redact=parts.redact,
-            timeout=timeout,
-        )
-
-    def make_turns(self) -> Turns:
-        return Turns(
-            sessions=self._store,
-            writers=self._writers,
-            contexts=self._contexts,
-            pools=self._pools,
-            pipeline=self._pipeline,
-            idle=IdleEncoding(self._store, self._parts.components.cached),
-            records=TurnRecords(self._parts.metrics, self._parts.journal),
-            max_turns=self._parts.settings.max_turns,
-            timeout=self._parts.settings.request_timeout,
-        )
-
-    def make_chat(self, turns: Turns) -> Chat:
-        return Chat(
-            turns=turns,
-            sessions=self._store,
-            pools=self._pools,
-            fallback=self._parts.fallback,
-            metrics=self._parts.metrics,
-            max_turns=self._parts.settings.max_turns,
-        )
-
-    def make_sessions(self) -> Sessions:
-        return Sessions(
-            store=self._store,
-            writers=self._writers,
-            feedback=FeedbackStore(self._parts.components.redis, self._parts.metrics),
-            learning=self.learning,
-            contexts=self._contexts,
-            pools=self._pools,
-            metrics=self._parts.metrics,
-            journal=self._parts.journal,
-        )
-
-    def make_ranking(self) -> Ranking:
-        return Ranking(
-            contexts=self._contexts,
-            pools=self._pools,
-            pipeline=self._pipeline,
-            metrics=self._parts.metrics,
-        )
-
-    def make_search(self) -> Search:
-        return Search(self._contexts, self._pools, self._pipeline, self._parts.metrics)
-
-    def make_planning(self) -> Planning:
-        return Planning(self._contexts, self._parts.metrics, self._parts.planner)
-
-
-def _make_services(parts: _Parts) -> Services:
-    """Return the use cases, as the routes find them."""
-    settings = parts.settings
-    metrics = parts.metrics
-    components = parts.components
+def _make_services(
+    *,
+    settings: Settings,
+    metrics: Metrics,
+    keys: ApiKeys,
+    components: Components,
+    reranking: Reranking,
+    planner: FairThreads,
+    journal: Journal | None,
+    redact: Hook | None,
+    fallback: FallbackService | None,
+) -> Services:
+    """Return the use cases over the running parts, as the routes find them."""
+    timeout = settings.request_timeout
+    encoder = components.cached
+    pools = components.pools
     engine = components.store
-    use_cases = _UseCases(parts)
-    turns = use_cases.make_turns()
-    ranking = use_cases.make_ranking()
+    store = SessionStore(
+        components.redis,
+        metrics,
+        fingerprint=encoder.fingerprint,
+        dimension=encoder.dimension,
+        ttl=settings.session_ttl,
+        paired=encoder.kind.paired,
+        max_sessions=settings.max_sessions,
+    )
+    writers = SessionWriters(metrics, timeout)
+    contexts = Contexts(store, encoder, timeout=timeout)
+    confidence = Confidence(
+        encoder.calibration,
+        encoder.example_calibration,
+        encoder.aggregation,
+        encoder.knows_script,
+    )
+    pipeline = Pipeline(reranking, components.pairwise, confidence, encoder.fusion)
+    learning = Learning(
+        sessions=store, contexts=contexts, pools=pools, redact=redact, timeout=timeout
+    )
+    turns = Turns(
+        sessions=store,
+        writers=writers,
+        contexts=contexts,
+        pools=pools,
+        pipeline=pipeline,
+        idle=IdleEncoding(store, encoder),
+        records=TurnRecords(metrics, journal),
+        max_turns=settings.max_turns,
+        timeout=timeout,
+    )
+    ranking = Ranking(contexts=contexts, pools=pools, pipeline=pipeline, metrics=metrics)
     upload_checks = UploadChecks(components.encoder)
     write_check = WriteCheck(
         (components.redis, components.redis_of_pools), metrics, settings.redis_cluster
@@ -337,22 +275,38 @@ def _make_services(parts: _Parts) -> Services:
         metrics=metrics,
         admission=Admission(settings, metrics),
         concurrency=limit_concurrency(metrics),
-        keys=parts.keys,
+        keys=keys,
         encoder=components.encoder,
         queues=components.queues,
         bodies=make_python_threads("bodies", metrics),
         uploads=make_python_threads("uploads", metrics),
-        pools=components.pools,
-        candidates=Candidates(components.pools, upload_checks),
+        pools=pools,
+        candidates=Candidates(pools, upload_checks),
         upload_checks=upload_checks,
         turns=turns,
-        chat=use_cases.make_chat(turns),
-        sessions=use_cases.make_sessions(),
-        learning=use_cases.learning,
+        chat=Chat(
+            turns=turns,
+            sessions=store,
+            pools=pools,
+            fallback=fallback,
+            metrics=metrics,
+            max_turns=settings.max_turns,
+        ),
+        sessions=Sessions(
+            store=store,
+            writers=writers,
+            feedback=FeedbackStore(components.redis, metrics),
+            learning=learning,
+            contexts=contexts,
+            pools=pools,
+            metrics=metrics,
+            journal=journal,
+        ),
+        learning=learning,
         ranking=ranking,
-        document_ranking=DocumentRanking(ranking, parts.reranking),
-        search=use_cases.make_search(),
-        planning=use_cases.make_planning(),
+        document_ranking=DocumentRanking(ranking, reranking),
+        search=Search(contexts, pools, pipeline, metrics),
+        planning=Planning(contexts, metrics, planner),
         followed_pools=components.followed_pools,
         pool_follower=components.pool_follower,
         store_answers=once_a_second(partial(does_answer, engine)) if engine else None,

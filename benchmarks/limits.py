@@ -37,7 +37,7 @@ from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder, transformer_of
 from turnwise.models.roles import Relation, Role, RoleText
 from turnwise.models.scores import KeptRows
-from turnwise.service.app.components import load_in_torch
+from turnwise.service.app.loading import load_in_torch
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.memory.flat import FlatIndex, Index, one_thread

@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from redis.asyncio import Redis
 
-from turnwise.models.card import locate_model
-from turnwise.models.cores import has_gpu
-from turnwise.models.extras import require
-from turnwise.models.model_files import check_place
+from turnwise.service.app.loading import load_encoder, load_in_torch, make_remote_encoder
 from turnwise.service.encoder.cache import CachedEncoder
 from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.encoder.queue import EncoderQueue
-from turnwise.service.encoder.remote import RemoteEncoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import FollowedPools, PoolEncoder, PoolFollower, RunningQueries
 from turnwise.service.pools.resources import PoolLimits
@@ -27,12 +22,9 @@ from turnwise.service.pools.stores import CandidateStore, connect_store
 from turnwise.service.redis.connection import connect
 from turnwise.service.redis.private import running_or_started
 from turnwise.service.selection.pairwise import Pairwise
-from turnwise.service.settings import Settings, SettingsError
+from turnwise.service.settings import Settings
 from turnwise.service.use_cases.pools import Pools
 from turnwise.service.wire.fields import EncoderName
-
-if TYPE_CHECKING:  # loads torch
-    from turnwise.models.encoder.torch import UtteranceEncoder
 
 _log = logging.getLogger("turnwise")
 
@@ -42,8 +34,6 @@ BATCH_TOKENS = 4096
 """Tokens of a padded batch on a GPU; a CPU takes fewer."""
 _CALL_TOKENS = 512
 """Tokens of a call of a remote encoder, by an estimate: while it runs, the next turn waits."""
-CALL_SECONDS = 10.0
-"""Longest call of a remote encoder: a longer batch would count as stalled."""
 _START_SECONDS = 60.0
 """Longest wait for a remote encoder that is not there at the start."""
 _VECTOR_CACHE = 50_000
@@ -196,51 +186,3 @@ async def _start_pairwise(
     model = await asyncio.to_thread(PairwiseModel.load, folder, encoder=encoder)
     cached = CachedEncoder(queue, encoder, metrics, size=_VECTOR_CACHE)
     return Pairwise(model, cached, timeout=settings.request_timeout), queue
-
-
-def make_remote_encoder(settings: Settings, url: str, metrics: Metrics) -> RemoteEncoder:
-    """Return the encoder at the URL; nothing is called yet.
-
-    Raises:
-        ModelError: The model has no card that states what its encoder computes.
-    """
-    key = settings.encoder_key.get_secret_value() if settings.encoder_key else None
-    timeout = min(settings.request_timeout, CALL_SECONDS)
-    return RemoteEncoder(settings.model, url, metrics, key=key, timeout=timeout)
-
-
-def load_encoder(settings: Settings, model: str | Path) -> Encoder:
-    """Load an encoder for serving: without torch if the model has a graph and no GPU runs it.
-
-    Raises:
-        SettingsError: The device cannot be used.
-        ModelError: The model cannot be loaded.
-        TurnwiseError: It needs torch, which is not installed.
-    """
-    check_place(model, locate_model(model))
-    from turnwise.models.encoder.onnx import OnnxEncoder, has_graph  # noqa: PLC0415 - not if remote
-
-    if has_graph(model) and runs_on_cpu(settings):
-        return OnnxEncoder(model)
-    return load_in_torch(settings, model)
-
-
-def runs_on_cpu(settings: Settings) -> bool:
-    """Return whether the settings name the CPU, or no device where there is no GPU."""
-    return settings.device == "cpu" or not (settings.device or has_gpu())
-
-
-def load_in_torch(settings: Settings, model: str | Path) -> "UtteranceEncoder":
-    """Load any encoder; raises as `load_encoder`."""
-    require("torch", "sentence_transformers")
-    import torch  # noqa: PLC0415
-
-    from turnwise.models.encoder.torch import UtteranceEncoder  # noqa: PLC0415
-
-    try:
-        torch.empty(0, device=settings.device)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        why = str(error).partition("\n")[0]
-        raise SettingsError(f"TURNWISE_DEVICE '{settings.device}' cannot be used: {why}") from None
-    cache = settings.data_dir / "models"
-    return UtteranceEncoder.for_serving(model, device=settings.device, cache=cache)

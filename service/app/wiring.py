@@ -6,22 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from turnwise.models.card import OWN_RERANKER, has_own_reranker, locate_model, model_name
 from turnwise.models.errors import DataError
-from turnwise.models.rerankers.cascade import Cascade, read_cascade
-from turnwise.models.rerankers.pairs import PairReranker
 from turnwise.models.texts import write_count
 from turnwise.service.api import create_api
 from turnwise.service.api.access.admission import Admission
 from turnwise.service.api.access.concurrency import limit_concurrency
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.api.services import Services, once_a_second
-from turnwise.service.app.components import Components, running_components, runs_on_cpu
+from turnwise.service.app.components import Components, running_components
+from turnwise.service.app.loading import load_own_reranker, load_reranker
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.fallback import FallbackService
@@ -55,10 +51,6 @@ from turnwise.service.use_cases.turn_records import TurnRecords
 from turnwise.service.use_cases.upload_checks import UploadChecks
 from turnwise.service.wire import DEFAULT_NAMESPACE
 from turnwise.service.wire.pools import PoolRequest
-
-if TYPE_CHECKING:  # loads torch
-    from turnwise.models.rerankers.cross_encoder import CrossEncoder
-    from turnwise.models.rerankers.ioi.model import IoI
 
 DEFAULT_POOL = "default"
 SHORT_LIST = 100
@@ -143,27 +135,6 @@ async def _load_reranking(settings: Settings, queue: EncoderQueue, metrics: Metr
     )
 
 
-def load_reranker(settings: Settings) -> "IoI | CrossEncoder | None":
-    """Return the re-ranker of the settings, of either kind.
-
-    Raises:
-        ModelError: The folder holds neither.
-    """
-    folder = settings.reranker
-    if folder is None:
-        return None
-    from turnwise.models.card import reranker_kind  # noqa: PLC0415
-    from turnwise.models.rerankers.cross_encoder import CrossEncoder  # noqa: PLC0415
-    from turnwise.models.rerankers.ioi.model import IoI  # noqa: PLC0415
-
-    if reranker_kind(folder):
-        return IoI.load(folder, settings.device)
-    cache = settings.data_dir / "models"
-    model = CrossEncoder.for_serving(folder, device=settings.device, cache=cache)
-    _log.info("re-ranker %s loaded: %s", model.name, model.runtime)
-    return model
-
-
 def make_fallback(settings: Settings, redact: Hook | None) -> FallbackService | None:
     """Return the fallback service of the settings; nothing is called yet.
 
@@ -183,37 +154,6 @@ def make_fallback(settings: Settings, redact: Hook | None) -> FallbackService | 
         )
     except ImportError as error:
         raise SettingsError(f"TURNWISE_FALLBACK_URL: {error}") from None
-
-
-def load_own_reranker(settings: Settings) -> tuple[PairReranker, Cascade] | None:
-    """Return the model's own re-ranker and its cascade, if the settings want it and there is one.
-
-    It runs in torch on a GPU, and without torch on a CPU.
-
-    Raises:
-        ModelError: Its files cannot be read.
-    """
-    model = settings.model
-    if not settings.own_reranker or not has_own_reranker(model):
-        return None
-    folder = Path(locate_model(model))
-    from turnwise.models.rerankers.own import OwnReranker  # noqa: PLC0415 - loads ONNX Runtime
-
-    reranker: PairReranker
-    if settings.encoder_url or runs_on_cpu(settings):
-        reranker = OwnReranker(model)
-    else:
-        from turnwise.models.rerankers.cross_encoder import CrossEncoder  # noqa: PLC0415
-        from turnwise.models.rerankers.pack import unpack  # noqa: PLC0415
-
-        with TemporaryDirectory() as scratch:
-            unpack(folder, Path(scratch, "unpacked"))
-            cache = settings.data_dir / "models"
-            reranker = CrossEncoder.for_serving(
-                Path(scratch, "unpacked"), device=settings.device, cache=cache
-            )
-    _log.info("re-ranker of model %s loaded: %s", model_name(model), reranker.runtime)
-    return reranker, read_cascade(folder / OWN_RERANKER)
 
 
 def _make_services(

@@ -184,7 +184,7 @@ def test_a_service_runs_a_model_with_a_graph_without_torch(
     code = (
         "import sys, turnwise.service.app.server, turnwise.service.cli.doctor.examine\n"
         "print('onnxruntime' in sys.modules)\n"  # which a replica with a remote encoder lacks
-        "from turnwise.service.app.components import load_encoder\n"
+        "from turnwise.service.app.loading import load_encoder\n"
         "from turnwise.service.settings import Settings\n"
         "settings = Settings()\n"
         "print(load_encoder(settings, settings.model).runtime, 'torch' in sys.modules)\n"

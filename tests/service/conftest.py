@@ -29,7 +29,7 @@ from tests.support.waiting import PATIENCE
 from turnwise.models.card import update_card
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind
-from turnwise.service.app import components
+from turnwise.service.app import loading
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.doctor.examine import examine
 from turnwise.service.cli.main import main
@@ -46,7 +46,7 @@ Command = Callable[..., str]
 def long_waits() -> Iterator[None]:
     """Let what a turn waits for take longer than a second, as it may on a busy machine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(components, "CALL_SECONDS", PATIENCE)
+        patch.setattr(loading, "CALL_SECONDS", PATIENCE)
         patch.setattr(followed, "FIRST_READ_SECONDS", PATIENCE)
         patch.setattr(reranking, "CASCADE_SECONDS", PATIENCE)
         yield

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.roles import Role, RoleText
-from turnwise.service.app.components import load_encoder, make_remote_encoder
+from turnwise.service.app.loading import load_encoder, make_remote_encoder
 from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.doctor.host import examine_device, examine_port, examine_settings
 from turnwise.service.cli.doctor.pools import examine_pools

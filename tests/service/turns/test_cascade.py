@@ -13,7 +13,7 @@ from turnwise.models.confidence import Calibration
 from turnwise.models.data import Utterance
 from turnwise.models.rerankers import own
 from turnwise.models.rerankers.own import OwnReranker
-from turnwise.service.app import wiring
+from turnwise.service.app import loading
 from turnwise.service.settings import Settings
 
 IN_DOUBT = Calibration(0, 0, 0, 0, 0, offset=-1.0)
@@ -121,9 +121,9 @@ def test_an_answer_toward_goals_alone_says_that_it_is_estimated(cascading: Live)
 def test_where_no_cpu_runs_the_model_torch_computes_the_same(
     model: Path, in_torch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wiring, "runs_on_cpu", lambda _: False)  # as on a GPU
+    monkeypatch.setattr(loading, "runs_on_cpu", lambda _: False)  # as on a GPU
     settings = Settings.model_validate({"model": str(model), "device": "cpu", "data_dir": in_torch})
-    loaded = wiring.load_own_reranker(settings)
+    loaded = loading.load_own_reranker(settings)
     assert loaded is not None
     in_place, cascade = loaded
     assert (in_place.runtime, cascade) == ("torch float32 on cpu", CASCADE)

@@ -6,7 +6,7 @@ import pytest
 
 from turnwise.models import DEFAULT_MODEL
 from turnwise.models.errors import ModelError
-from turnwise.service.app import components
+from turnwise.service.app import loading
 from turnwise.service.settings import Settings
 
 
@@ -18,7 +18,7 @@ def test_a_folder_that_does_not_exist_is_no_reason_to_install_torch(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModelError, match=f"model '{model}': there is no folder '{model}'"):
-        components.load_encoder(Settings(), model)
+        loading.load_encoder(Settings(), model)
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ def test_a_folder_that_does_not_exist_is_no_reason_to_install_torch(
 def test_a_model_with_a_graph_runs_in_torch_on_a_gpu_only(
     monkeypatch: pytest.MonkeyPatch, device: str | None, gpu: bool, in_torch: bool
 ) -> None:
-    monkeypatch.setattr(components, "has_gpu", lambda: gpu)
+    monkeypatch.setattr(loading, "has_gpu", lambda: gpu)
     torch: Any = object()
-    monkeypatch.setattr(components, "load_in_torch", lambda *_: torch)
-    encoder = components.load_encoder(Settings.model_validate({"device": device}), DEFAULT_MODEL)
+    monkeypatch.setattr(loading, "load_in_torch", lambda *_: torch)
+    encoder = loading.load_encoder(Settings.model_validate({"device": device}), DEFAULT_MODEL)
     assert (encoder is torch) is in_torch

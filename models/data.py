@@ -42,6 +42,11 @@ class Dialogue:
     id: str
     utterances: tuple[Utterance, ...]
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of the utterances, in order."""
+        return tuple(said.text for said in self.utterances)
+
 
 def merge_runs(utterances: Iterable[Utterance]) -> tuple[Utterance, ...]:
     """Join consecutive utterances of one speaker by a space, for any number of speakers."""

@@ -54,9 +54,9 @@ def measure(config: EncoderConfig, find: Find, files: list[str]) -> None:
     corpora = (read_dialogues(find(corpus.path), corpus.format) for corpus in config.data)
     bank = Bank.of(encoder, texts_of(chain.from_iterable(corpora)), max(SIZES))
     used = {*validation_utterances(config.validation, find)}
-    used |= {d.utterances for corpus in config.data for d in read_source(corpus, find)}
+    used |= {d.texts for corpus in config.data for d in read_source(corpus, find)}
     for file in files:
-        left = [d for d in read_dialogues(find(file)) if d.utterances not in used]
+        left = [d for d in read_dialogues(find(file)) if d.texts not in used]
         drawn: list[Dialogue] = random.Random(0).sample(left, min(len(left), DIALOGUES))  # noqa: S311
         answers = make_searches(encoder, drawn, bank, contexts=CONTEXTS).run(SIZES)
         calibration = cast("Calibration", encoder.calibration)

@@ -64,7 +64,7 @@ def sample(dialogues: Sequence[Dialogue], count: int) -> tuple[list[str], list[s
     said: list[str] = []
     fill: list[str] = []
     for index in rng.permutation(len(dialogues)):
-        texts = [each.text for each in dialogues[index].utterances]
+        texts = dialogues[index].texts
         before = " ".join(texts[:-2])
         if len(before.split()) > LIMIT and len(asked) < count:
             asked.append(texts[-2])

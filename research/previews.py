@@ -42,7 +42,7 @@ def main() -> None:
 
 def first_candidates(client: Client, dialogue: Dialogue) -> list[str]:
     """Return the first candidate after the third utterance: of the whole, and of each cut."""
-    first, second, third = (said.text for said in dialogue.utterances[:3])
+    first, second, third = dialogue.texts[:3]
     unmarked = third.rstrip(MARKS)
     shorter = unmarked.rpartition(" ")[0] or unmarked
     with client.session(forget=True) as session:

@@ -77,7 +77,7 @@ def _inputs(dialogue: Dialogue) -> list[RoleText]:
 
 
 def _as_targets(dialogue: Dialogue) -> list[RoleText]:
-    return candidate_inputs(said.text for said in dialogue.utterances)
+    return candidate_inputs(dialogue.texts)
 
 
 def _in_context(dialogue: Dialogue, relation: Relation) -> list[RoleText]:

@@ -402,7 +402,7 @@ def _make_proposals(
     texts = list(dict.fromkeys(said.text for d in dialogues for said in d.utterances))
 
     def random(dialogue: Dialogue, _length: int) -> Iterator[str]:
-        own = {said.text for said in dialogue.utterances}
+        own = set(dialogue.texts)
         drawn = (texts[n] for n in generator.permutation(len(texts)))
         return (text for text in drawn if text not in own)
 
@@ -420,7 +420,7 @@ def _best_matches(texts: Sequence[str], count: int) -> Propose:
     index = BM25(texts)
 
     def propose(dialogue: Dialogue, length: int) -> list[str]:
-        own = {said.text for said in dialogue.utterances}
+        own = set(dialogue.texts)
         scores = index.scores(dialogue.utterances[length - 1].text)
         best = np.argsort(-scores, kind="stable")[:count]
         return [texts[n] for n in best if scores[n] > 0 and texts[n] not in own]
@@ -450,7 +450,7 @@ def _short_lists(
 
     def propose(dialogue: Dialogue, length: int) -> list[str]:
         index = index_of[dialogue, length]
-        own = {said.text for said in dialogue.utterances}
+        own = set(dialogue.texts)
         scores = system.scores(np.array([index]), np.arange(len(pool)))[0]
         alike = encoded.vectors @ encoded.vectors[encoded.split.true[index]]
         best = [n for n in np.argsort(-scores) if alike[n] < COPY and pool[n] not in own]

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from turnwise.models.data import Dialogue, Utterance, read_records
+from turnwise.models.data import Dialogue, read_records
 from turnwise.models.dialogue_files import DialogueFormat, read_dialogues
 from turnwise.models.errors import DataError
 from turnwise.models.evaluation.split import Context
@@ -37,7 +37,7 @@ Find = Callable[[str], Path]
 Corpora = Sequence[tuple[Sequence[T], int | None]]
 """The items of each corpus, and how many of them an epoch sees; None for all."""
 
-Validating = Collection[tuple[Utterance, ...]]
+Validating = Collection[tuple[str, ...]]
 """The texts of the validation dialogues. A dialogue with the same texts is not trained on."""
 
 OWN_CORPORA = Path(__file__).parent / "data"
@@ -114,7 +114,7 @@ def read_source(
     """
     is_empty = True
     for dialogue in islice(_list_left_out(source, find), source.skip, None):
-        if dialogue.utterances not in validating:
+        if dialogue.texts not in validating:
             is_empty = False
             yield dialogue
     if is_empty and (source.skip or validating):
@@ -207,7 +207,7 @@ def validation_dialogues(
 def validation_utterances(validation: Validation, find: Find) -> Validating:
     """Return the texts of the dialogues that `validation_dialogues` draws."""
     files = validation_dialogues(validation, find, 0)
-    return frozenset(d.utterances for d in chain.from_iterable(files.values()))
+    return frozenset(d.texts for d in chain.from_iterable(files.values()))
 
 
 def _draw_dialogues(dialogues: list[Dialogue], number: int) -> list[Dialogue]:

@@ -24,7 +24,7 @@ def draw(
         raise typer.BadParameter(f"no dialogue '{missing[0]}' in the data")
     pairwise = PairwiseModel.load(model)
     for name in chosen:
-        texts = [said.text for said in dialogues[name].utterances]
+        texts = dialogues[name].texts
         file = name.replace("%", "%25").replace("/", "%2F")  # each id gets a file of its own
         path = out / f"{file}.png"
         draw_heat_map(dialogue_heat_map(pairwise, texts), texts, path)

@@ -211,12 +211,12 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     copies = str(write_dialogues(tmp_path / "copies.jsonl", [*dialogues[::-1], ["a", "b"]]))
     validation = Validation(paths=(path,), dialogues=15)
     drawn = validation_dialogues(validation, Path, 1)[path]
-    assert validation_utterances(validation, Path) == {dialogue.utterances for dialogue in drawn}
+    assert validation_utterances(validation, Path) == {dialogue.texts for dialogue in drawn}
     apart = validation_utterances(validation, Path)
     for file, rest in ((path, 25), (copies, 26)):
         windows = read_windows(WindowCorpus(path=file), Path, apart)
         assert len({window.dialogue.id for window in windows}) == rest
-        assert not apart & {window.dialogue.utterances for window in windows}
+        assert not apart & {window.dialogue.texts for window in windows}
         pairs = read_pairs(PairCorpus(path=file), Path, 3, lambda _: False, apart)
         assert len({pair.utterances[0].text for pair in pairs}) == rest
     windows = read_windows(WindowCorpus(path=path, skip=38), Path)
@@ -227,6 +227,17 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     everything = validation_utterances(Validation(paths=(path,)), Path)
     with pytest.raises(DataError, match=f"{path}: has no dialogue to train on: all are left out"):
         read_windows(WindowCorpus(path=path), Path, everything)
+
+
+def test_a_copy_with_other_speakers_or_choices_is_not_trained_on(tmp_path: Path) -> None:
+    path = str(write_dialogues(tmp_path / "d.jsonl", [["a", "b"]]))
+    apart = validation_utterances(Validation(paths=(path,)), Path)
+    copies = tmp_path / "copies.jsonl"
+    for user, shown in (("A", {"shown": ["c"]}), ("guest", {})):
+        said = [{"speaker": user, "text": "a"}, {"speaker": "B", "text": "b", **shown}]
+        copies.write_text(json.dumps({"utterances": said}))
+        with pytest.raises(DataError, match="has no dialogue to train on"):
+            read_windows(WindowCorpus(path=str(copies)), Path, apart)
 
 
 def test_each_utterance_answers_the_ones_before_it() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from turnwise.models.card import update_card
 from turnwise.models.dialogue_files import DialogueFormat
 from turnwise.models.encoder.torch import UtteranceEncoder, check_model
+from turnwise.models.errors import TrainingError
 from turnwise.models.evaluation.split import LENGTHS
 from turnwise.models.extras import require
 from turnwise.models.training.calibration import calibrate
@@ -25,7 +26,11 @@ from turnwise.models.training.corpora import Find, finder, replace_corpora, vali
 from turnwise.models.training.example_space import add_example_space
 from turnwise.models.training.fusion import calibrate_examples, keep_examples, read_answer_data
 from turnwise.models.training.learners.cross_encoder import CrossEncoderLearner
-from turnwise.models.training.learners.encoder import EncoderLearner, read_data
+from turnwise.models.training.learners.encoder import (
+    EncoderLearner,
+    read_data,
+    read_minimal_windows,
+)
 from turnwise.models.training.learners.ioi import IoILearner
 from turnwise.models.training.learners.multilingual import MultilingualLearner
 from turnwise.models.training.learners.pairwise import PairwiseLearner
@@ -66,7 +71,8 @@ def run(
         ConfigError: The configuration is wrong.
         DataError: A corpus is missing or malformed.
         ModelError: The base cannot be loaded.
-        TrainingError: The run diverged, or the checkpoint is of another run.
+        TrainingError: The run diverged or would replace its base, or the checkpoint is of another
+            run.
         TurnwiseError: A package that is needed is not installed.
     """
     stages = read_stages(config_file, small=small)
@@ -85,11 +91,13 @@ def train_stages(
     stages: Sequence[Config], out: Path, *, find: Find, resume: bool, report: OnProgress
 ) -> Path:
     """Train the stages of a run, each from the model of the stage before it."""
-    if start := getattr(stages[0], "base", None):  # not after minutes of reading
-        check_model(start)
     folders = [out]
     for _ in stages[1:]:
         folders.insert(0, folders[0] / "base")
+    if start := getattr(stages[0], "base", None):  # not after minutes of reading
+        check_model(start)
+        if Path(start).resolve() in {(folder / "model").resolve() for folder in folders}:
+            raise TrainingError(f"the run would replace its base '{start}': choose another --out")
     begun = any((folder / "checkpoint").is_dir() for folder in folders)
     if resume and not begun:
         _log.warning("%s has no checkpoint: the run starts from the beginning", out)
@@ -100,6 +108,7 @@ def train_stages(
     for later in stages[1:]:
         if isinstance(later, EncoderConfig):
             read_data(later, find)
+            read_minimal_windows(later, find)
             validation_dialogues(later.validation, find, min(LENGTHS))
     if isinstance(last, EncoderConfig):
         read_answer_data(last.answers, find)

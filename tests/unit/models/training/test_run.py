@@ -1,4 +1,5 @@
 import json
+import re
 import runpy
 import shutil
 import sys
@@ -17,7 +18,7 @@ from tests.unit.models.training.conftest import write_dialogues
 from turnwise.models.card import reranker_kind
 from turnwise.models.encoder.example_space import ExampleSpace, load_example_space
 from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.errors import DataError, ModelError, TurnwiseError
+from turnwise.models.errors import DataError, ModelError, TrainingError, TurnwiseError
 from turnwise.models.evaluation.confidence import FirstCandidates
 from turnwise.models.roles import EncoderKind
 from turnwise.models.training import calibration
@@ -180,6 +181,26 @@ def test_a_run_that_cannot_begin_leaves_an_earlier_one_to_resume(
             again()
     config.write_text(right)
     assert steps_of(again, resume=True) == []
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("base", ["model", "base/model"])
+def test_a_run_does_not_replace_its_base(staged: Path, base: str) -> None:
+    again = staged / "out" / base
+    config = staged / "desk.toml"
+    config.write_text(re.sub('base = ".*"', f'base = "{again}"', config.read_text()))
+    with pytest.raises(TrainingError, match=f"would replace its base '{again}'"):
+        run(config, [staged / "corpora"], staged / "out")
+
+
+def test_missing_minimal_pairs_of_a_later_stage_are_reported_before_the_first_is_trained(
+    corpora: Path, tmp_path: Path, plain: Path
+) -> None:
+    pairs = 'minimal_pairs = {paths = ["nowhere.jsonl"]}\nobjectives.minimal_pairs = 1.0'
+    config = write_config(tmp_path, plain, STAGES + pairs)
+    with pytest.raises(DataError, match=r"nowhere\.jsonl"):
+        run(config, [corpora], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("file", ["train.jsonl", "validation.jsonl"])

@@ -124,19 +124,20 @@ def read_source(
         raise DataError(what, str(find(source.path)))
 
 
-def read_distinct_texts(
-    source: UtteranceCorpus, find: Find, validating: Validating = frozenset()
-) -> list[str]:
+def read_distinct_texts(source: UtteranceCorpus, find: Find, validating: Validating) -> list[str]:
     """Return the distinct texts of a corpus, those of its speaker alone if it names one.
 
     Raises:
-        DataError: As `read_source`.
+        DataError: As `read_source`; or nobody, or not its speaker, says anything.
     """
     texts: dict[str, None] = {}
     for dialogue in read_source(source, find, validating):
         for utterance in dialogue.utterances:
             if source.speaker in (None, utterance.speaker):
                 texts[utterance.text] = None
+    if not texts:
+        said_by = f" by '{source.speaker}'" if source.speaker else ""
+        raise DataError(f"has no utterance{said_by}", str(find(source.path)))
     return list(texts)
 
 

@@ -11,10 +11,12 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
+from turnwise.models.errors import DataError
 from turnwise.models.evaluation.metrics import Indices
 from turnwise.models.roles import Role
+from turnwise.models.texts import write_count
 from turnwise.models.training.config import Similar, UtteranceCorpus
-from turnwise.models.training.corpora import Find, read_distinct_texts
+from turnwise.models.training.corpora import Find, Validating, read_distinct_texts
 
 WORDS = range(3, 31)
 """Words of an utterance that is drawn."""
@@ -43,16 +45,20 @@ class SimilarUtterances:
         self._neighbours = find_nearest(vectors, NEIGHBOURS)
 
     @classmethod
-    def read(cls, config: Similar, find: Find, seed: int) -> Self:
+    def read(cls, config: Similar, find: Find, validating: Validating, seed: int) -> Self:
         """Read the utterances of a configuration, and let its teacher encode them.
 
         Raises:
-            DataError: A corpus is missing or malformed.
+            DataError: A corpus is missing or malformed, or all have too few utterances together.
             ModelError: The teacher cannot be loaded.
         """
         rng = np.random.default_rng(seed)
-        drawn = (draw_utterances(corpus, find, rng) for corpus in config.data)
+        drawn = (draw_utterances(corpus, find, validating, rng) for corpus in config.data)
         texts = list(dict.fromkeys(text for of_corpus in drawn for text in of_corpus))
+        if len(texts) <= NEIGHBOURS:
+            found = write_count(len(texts), "utterance")
+            what = f"only {found} of {WORDS[0]} to {WORDS[-1]} words: [similar] needs more"
+            raise DataError(what, ", ".join(str(find(corpus.path)) for corpus in config.data))
         vectors = UtteranceEncoder(config.teacher).encode(texts, Role.AFTER)
         return cls(texts, vectors, config.utterances)
 
@@ -67,9 +73,12 @@ class SimilarUtterances:
         return [self._texts[index] for index in indices], self._vectors[indices]
 
 
-def draw_utterances(corpus: UtteranceCorpus, find: Find, rng: np.random.Generator) -> Iterator[str]:
+def draw_utterances(
+    corpus: UtteranceCorpus, find: Find, validating: Validating, rng: np.random.Generator
+) -> Iterator[str]:
     """Yield utterances of a corpus in random order, first its questions."""
-    texts = [text for text in read_distinct_texts(corpus, find) if len(text.split()) in WORDS]
+    texts = read_distinct_texts(corpus, find, validating)
+    texts = [text for text in texts if len(text.split()) in WORDS]
     shuffled = [texts[index] for index in rng.permutation(len(texts))]
     most_questions = round(QUESTIONS * corpus.utterances)
     questions = [text for text in shuffled if "?" in text][:most_questions]

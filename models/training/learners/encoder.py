@@ -450,12 +450,13 @@ def read_similar(config: EncoderConfig, find: Find) -> SimilarUtterances | None:
     """Return the utterances of the objective `similarity`, if the run has it.
 
     Raises:
-        DataError: A corpus is missing or malformed.
+        DataError: A corpus is missing or malformed, or all have too few utterances together.
         ModelError: The teacher cannot be loaded.
     """
     if not config.similar:
         return None
-    return SimilarUtterances.read(config.similar, find, config.seed)
+    validating = validation_utterances(config.validation, find)
+    return SimilarUtterances.read(config.similar, find, validating, config.seed)
 
 
 def read_minimal_windows(config: EncoderConfig, find: Find) -> list[list[Window]]:

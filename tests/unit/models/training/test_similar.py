@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tests.unit.models.training.conftest import write_dialogues
+from turnwise.models.errors import DataError
 from turnwise.models.training import similar
-from turnwise.models.training.config import UtteranceCorpus
+from turnwise.models.training.config import Similar, UtteranceCorpus
 from turnwise.models.training.similar import SimilarUtterances, draw_utterances, find_nearest
 
 
@@ -36,7 +37,22 @@ def test_questions_of_one_speaker_come_first(tmp_path: Path) -> None:
     ]
     path = str(write_dialogues(tmp_path / "d.jsonl", said))
     corpus = UtteranceCorpus(path=path, utterances=10, speaker="A")
-    drawn = list(draw_utterances(corpus, Path, np.random.default_rng(0)))
+    drawn = list(draw_utterances(corpus, Path, frozenset(), np.random.default_rng(0)))
     assert len(set(drawn)) == 10
     assert [text.endswith("?") for text in drawn] == [True] * 6 + [False] * 4
     assert not any(text.startswith("is it") for text in drawn)
+    apart = {tuple(dialogue) for dialogue in said[1:]}
+    left = set(draw_utterances(corpus, Path, apart, np.random.default_rng(0)))
+    assert left == {"what is number 0?", "tell me number 0"}
+
+
+@pytest.mark.parametrize(
+    ("speaker", "message"),
+    [("B", r"d\.jsonl: only 2 utterances of 3 to 30 words"), ("C", r"d\.jsonl: .* by 'C'")],
+)
+def test_too_few_utterances_are_reported(tmp_path: Path, speaker: str, message: str) -> None:
+    said = [["Where is it?", f"It is in hall {n}.", "Thanks!", "Bye."] for n in range(2)]
+    path = str(write_dialogues(tmp_path / "d.jsonl", said))
+    corpus = UtteranceCorpus(path=path, speaker=speaker)
+    with pytest.raises(DataError, match=message):
+        SimilarUtterances.read(Similar(teacher="none", data=(corpus,)), Path, frozenset(), 0)

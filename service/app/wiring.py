@@ -207,9 +207,7 @@ def _make_services(
     )
     ranking = Ranking(contexts=contexts, pools=pools, pipeline=pipeline, metrics=metrics)
     upload_checks = UploadChecks(components.encoder)
-    write_check = WriteCheck(
-        (components.redis, components.redis_of_pools), metrics, settings.redis_cluster
-    )
+    write_check = WriteCheck((components.redis, components.redis_of_pools), metrics)
     return Services(
         settings=settings,
         metrics=metrics,

@@ -44,6 +44,7 @@ __all__ = [
     "explain_error",
     "load_scripts",
     "read_clock",
+    "read_info",
     "redis_errors",
 ]
 
@@ -185,21 +186,23 @@ def explain_error(error: BaseException) -> str:
 
 async def read_clock(redis: Redis) -> int:
     """Return the server's time in microseconds since 1970; in a cluster, the latest one."""
-    is_cluster = isinstance(redis, RedisCluster)
-    target: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if is_cluster else {}
-    found = await redis.time(**target)
+    found = await redis.time(**_name_targets(redis))
     # A cluster of several primaries answers with a time for each name.
     times: list[tuple[int, int]] = list(found.values()) if isinstance(found, dict) else [found]
     seconds, microseconds = max(times)
     return seconds * 1_000_000 + microseconds
 
 
-async def _read_limits(redis: Redis, *, cluster: bool) -> list[dict[str, Any]]:
-    """Return the memory of the server, or of each primary of a cluster, if it has a limit."""
-    target: dict[str, Any] = {"target_nodes": RedisCluster.PRIMARIES} if cluster else {}
-    found = await redis.info("memory", **target)
-    servers = [found] if "maxmemory" in found else list(found.values())
-    return [info for info in servers if info["maxmemory"]]
+async def read_info(redis: Redis, section: str | None = None) -> dict[str, dict[str, Any]]:
+    """Return the INFO of each primary of a cluster by its address; of a single server by ""."""
+    found = await redis.info(section, **_name_targets(redis))
+    # A cluster with one primary returns its INFO alone.
+    return found if all(isinstance(value, dict) for value in found.values()) else {"": found}
+
+
+def _name_targets(redis: Redis) -> dict[str, Any]:
+    """Return the option that sends a command to every primary, if this is a cluster."""
+    return {"target_nodes": RedisCluster.PRIMARIES} if isinstance(redis, RedisCluster) else {}
 
 
 @dataclass(slots=True)
@@ -208,7 +211,6 @@ class WriteCheck:
 
     clients: Sequence[Redis]
     metrics: Metrics
-    cluster: bool
     _outage: set[str] = field(init=False, default_factory=set)
     """The types of errors in the current outage; each is logged once."""
     _policies: set[str] = field(init=False, default_factory=set)
@@ -243,10 +245,11 @@ class WriteCheck:
 
     async def _report_memory(self) -> None:
         """Set the metrics of the memory of Redis; log new policies by which it may evict."""
-        servers = await _read_limits(self.clients[0], cluster=self.cluster)
-        ratios = [info["used_memory"] / info["maxmemory"] for info in servers]
+        infos = await read_info(self.clients[0], "memory")
+        limited = [info for info in infos.values() if info["maxmemory"]]
+        ratios = [info["used_memory"] / info["maxmemory"] for info in limited]
         self.metrics.redis_memory_ratio.set(max(ratios, default=0.0))
-        policies = {info["maxmemory_policy"] for info in servers} - {"noeviction"}
+        policies = {info["maxmemory_policy"] for info in limited} - {"noeviction"}
         self.metrics.redis_may_evict.set(bool(policies))
         if policies - self._policies:
             _log.warning("Redis may evict sessions and pools: %s", ", ".join(sorted(policies)))
@@ -258,7 +261,7 @@ class WriteCheck:
         except ReadOnlyError:
             # The address may be that of a new primary, while old connections lead to the demoted
             # one: drop them. (A cluster's client does this itself.)
-            if not self.cluster:
+            if not isinstance(redis, RedisCluster):
                 await redis.connection_pool.disconnect()
             return False
         return True

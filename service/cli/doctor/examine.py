@@ -101,7 +101,7 @@ async def _examine_redis_and_pools(
             yield Finding("redis", "fail", str(error), "correct TURNWISE_REDIS_URL")
             return
         stack.push_async_callback(redis.aclose)
-        findings = await examine_redis(redis, cluster=settings.redis_cluster)
+        findings = await examine_redis(redis)
         for finding in findings:
             yield finding
         # If Redis does not answer, that failure is the only finding.

@@ -11,7 +11,13 @@ from redis.exceptions import (
 )
 
 from turnwise.service.cli.doctor import Finding
-from turnwise.service.redis.connection import CHECK_KEY, CHECK_KEY_SECONDS, Redis, explain_error
+from turnwise.service.redis.connection import (
+    CHECK_KEY,
+    CHECK_KEY_SECONDS,
+    Redis,
+    explain_error,
+    read_info,
+)
 
 Info = Mapping[str, Any]
 
@@ -21,10 +27,10 @@ _WRITE = f"return redis.call('SET', KEYS[1], '', 'EX', {CHECK_KEY_SECONDS})"
 _IN_RUNBOOK = "look up its message in docs/runbook.md, under TurnwiseRedisUnavailable"
 
 
-async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
+async def examine_redis(redis: Redis) -> list[Finding]:
     """Return the findings about a server, or about every primary of a cluster."""
     try:
-        found = await (redis.info(target_nodes="primaries") if cluster else redis.info())
+        infos = await read_info(redis)
     except NoPermissionError:
         lacks = "its user may not run INFO, without which sessions cannot be listed or erased"
         advice = "ACL SETUSER NAME +info, then run doctor again"
@@ -34,10 +40,11 @@ async def examine_redis(redis: Redis, *, cluster: bool) -> list[Finding]:
         if isinstance(error, ResponseError):  # it has been reached
             advice = _IN_RUNBOOK
         return [Finding("redis", "fail", f"INFO failed: {explain_error(error)}", advice)]
-    # A cluster returns a dictionary by address. With a single primary it returns its INFO alone.
-    alone = "redis_version" in found
-    servers = {"redis": found} if alone else {f"redis {node}": found[node] for node in found}
-    return [finding for name, info in servers.items() for finding in read_info(name, info)]
+    return [
+        finding
+        for address, info in infos.items()
+        for finding in examine_server(f"redis {address}".rstrip(), info)
+    ]
 
 
 async def examine_writes(redis: Redis) -> Finding:
@@ -49,7 +56,7 @@ async def examine_writes(redis: Redis) -> Finding:
     return Finding("redis writes", "ok", "accepted")
 
 
-def read_info(name: str, info: Info) -> Iterator[Finding]:
+def examine_server(name: str, info: Info) -> Iterator[Finding]:
     """Yield the findings about the INFO of a server.
 
     Args:

@@ -227,7 +227,7 @@ async def test_a_wrong_password_is_named(
         words = "rejects the user or the password"
         with pytest.raises(StateUnavailable, match=words), redis_errors(Metrics(), "session_write"):
             await client.ping()
-        assert not await WriteCheck([client], Metrics(), cluster=False)()
+        assert not await WriteCheck([client], Metrics())()
     (line,) = caplog.messages
     assert "invalid username-password pair" in line
     assert "secret" not in line
@@ -292,7 +292,7 @@ async def test_the_clock_is_read_in_microseconds(
 
 
 async def test_redis_is_probed_at_most_once_a_second(redis: Redis) -> None:
-    check = once_a_second(WriteCheck([redis], Metrics(), cluster=False))
+    check = once_a_second(WriteCheck([redis], Metrics()))
     await redis.config_resetstat()
     begin = asyncio.get_running_loop().time()
     assert all(await asyncio.gather(*(check() for _ in range(20))))
@@ -306,7 +306,7 @@ async def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
 ) -> None:
     caplog.set_level("INFO", "turnwise.redis")
     async with connect(redis_server.url, cluster=False, timeout=5.0) as client:
-        check = WriteCheck([client], Metrics(), cluster=False)
+        check = WriteCheck([client], Metrics())
         redis_server.kill()
         assert [await check() for _ in range(3)] == [False] * 3
         redis_server.start()
@@ -321,7 +321,7 @@ async def test_a_redis_that_hangs_fails_its_probe_for_all_who_ask(
 ) -> None:
     monkeypatch.setattr("turnwise.service.redis.connection.CHECK_TIMEOUT", 0.1)
     async with connect(redis_server.url, cluster=False, timeout=60.0) as client:
-        check = once_a_second(WriteCheck([client], Metrics(), cluster=False))
+        check = once_a_second(WriteCheck([client], Metrics()))
         redis_server.signal(signal.SIGSTOP)
         try:
             assert await asyncio.gather(*(check() for _ in range(3))) == [False] * 3

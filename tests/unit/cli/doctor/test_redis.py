@@ -1,10 +1,11 @@
 from typing import Any, cast
 
 import pytest
+from redis.asyncio import RedisCluster
 
 from tests.support.redis_server import RedisServer
 from turnwise.service.cli.doctor.pools import examine_pools
-from turnwise.service.cli.doctor.redis import examine_redis, examine_writes, read_info
+from turnwise.service.cli.doctor.redis import examine_redis, examine_server, examine_writes
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.redis.connection import Redis, WriteCheck, connect
 
@@ -19,7 +20,9 @@ GOOD: dict[str, Any] = {
 
 
 def grades(**changed: object) -> dict[str, str]:
-    return {f.subject.removeprefix("r").strip(): f.grade for f in read_info("r", GOOD | changed)}
+    return {
+        f.subject.removeprefix("r").strip(): f.grade for f in examine_server("r", GOOD | changed)
+    }
 
 
 def test_a_good_one_is_good() -> None:
@@ -55,13 +58,13 @@ def test_one_bad_value_is_one_bad_finding(
 def test_every_bad_finding_has_advice() -> None:
     bad = GOOD | {"redis_version": "5.0", "role": "slave", "maxmemory_policy": "x"}
     bad |= {"aof_enabled": 0, "maxmemory": 1, "connected_slaves": 1}
-    findings = list(read_info("r", bad))
+    findings = list(examine_server("r", bad))
     assert [finding.subject for finding in findings if not finding.advice] == []
 
 
 @pytest.mark.anyio
 async def test_a_real_one_is_read(redis: Redis) -> None:
-    found = {finding.subject: finding for finding in await examine_redis(redis, cluster=False)}
+    found = {finding.subject: finding for finding in await examine_redis(redis)}
     assert found["redis"].found.startswith("Valkey ")
     assert found["redis persistence"].grade == "warn"
 
@@ -71,8 +74,8 @@ async def test_a_user_that_may_not_ask_serves_all_the_same(redis_server: RedisSe
     redis_server.command("ACL", "SETUSER", "app", "on", ">pw", "~tw:*", "+@all", "-@dangerous")
     url = redis_server.url.replace("://", "://app:pw@")
     async with connect(url, cluster=False, timeout=5.0) as redis:
-        assert await WriteCheck([redis], Metrics(), cluster=False)()
-        (finding,) = await examine_redis(redis, cluster=False)
+        assert await WriteCheck([redis], Metrics())()
+        (finding,) = await examine_redis(redis)
         assert (finding.grade, "INFO" in finding.found) == ("warn", True)
         (finding,) = await examine_pools(redis, "of the model", pairwise=False, engine=None)
         assert finding.found == "none"
@@ -103,17 +106,20 @@ async def test_writes_are_tried(redis_server: RedisServer) -> None:
     assert (full.grade, full.found.startswith("OOM ")) == ("fail", True)
 
 
-class Primaries:
+class Primaries(RedisCluster):
     """Stands for a cluster of more than one primary, which a test cannot have."""
 
-    async def info(self, target_nodes: str) -> dict[str, dict[str, Any]]:
+    def __init__(self) -> None:
+        pass
+
+    async def info(self, _: str | None, *, target_nodes: str) -> dict[str, dict[str, Any]]:
         assert target_nodes == "primaries"
         return {"10.0.0.1:6379": GOOD, "10.0.0.2:6379": GOOD | {"aof_enabled": 0}}
 
 
 @pytest.mark.anyio
 async def test_each_primary_of_a_cluster_is_read() -> None:
-    found = await examine_redis(cast(Redis, Primaries()), cluster=True)
+    found = await examine_redis(cast(Redis, Primaries()))
     bad = [finding.subject for finding in found if finding.grade != "ok"]
     assert bad == ["redis 10.0.0.2:6379 persistence"]
 
@@ -121,7 +127,7 @@ async def test_each_primary_of_a_cluster_is_read() -> None:
 @pytest.mark.anyio
 async def test_a_cluster_of_one_is_read_as_a_server(cluster_url: str) -> None:
     async with connect(cluster_url, cluster=True, timeout=5.0) as redis:
-        found = await examine_redis(redis, cluster=True)
+        found = await examine_redis(redis)
     assert found[0].subject == "redis"
 
 
@@ -129,7 +135,7 @@ async def test_a_cluster_of_one_is_read_as_a_server(cluster_url: str) -> None:
 @pytest.mark.parametrize("cluster", [False, True])
 async def test_an_unreachable_server_is_a_failure(*, cluster: bool) -> None:
     redis = connect("redis://127.0.0.1:1", cluster=cluster, timeout=1.0)
-    (finding,) = await examine_redis(redis, cluster=cluster)
+    (finding,) = await examine_redis(redis)
     await redis.aclose()
     assert finding.grade == "fail"
     assert "correct TURNWISE_REDIS_URL" in finding.advice

@@ -16,8 +16,9 @@ from turnwise.models.confidence import Calibration
 from turnwise.models.encoder.head_arrays import needs_head
 from turnwise.models.roles import EncoderKind, RoleText, read_as
 from turnwise.models.scores import Aggregation
+from turnwise.service.encoder.batcher import Priority
 from turnwise.service.encoder.model import Encoder
-from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
 

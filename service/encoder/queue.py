@@ -30,8 +30,6 @@ from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import shared_span
 
-__all__ = ["EncoderQueue", "Priority"]
-
 CPU_TOKENS = 256
 """Tokens of a batch on a CPU, about 40 ms: more would add latency, but no throughput."""
 

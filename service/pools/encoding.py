@@ -10,7 +10,7 @@ import numpy as np
 from turnwise.models.arrays import Float32
 from turnwise.models.roles import Relation, Role, RoleText, candidate_inputs, said_inputs
 from turnwise.models.scores import rows, running_query
-from turnwise.service.encoder.queue import Priority
+from turnwise.service.encoder.batcher import Priority
 from turnwise.service.pools.candidate import (
     Candidate,
     FindCandidate,

@@ -7,6 +7,8 @@ from pathlib import Path
 from time import monotonic
 from typing import get_args
 
+from redis.asyncio import Redis
+
 from turnwise.service.errors import PoolNotFound, PoolNotReady, StateUnavailable
 from turnwise.service.observe.logs import namespace as acting
 from turnwise.service.observe.metrics import Metrics, ReplicaPoolState
@@ -25,7 +27,6 @@ from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import PoolKey, PoolMoved, Revision, not_found
 from turnwise.service.pools.resources import PoolLimits, PoolResources
 from turnwise.service.pools.stores import CandidateStore
-from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import EncoderName
 
 FIRST_READ_SECONDS = 1.0

@@ -37,17 +37,6 @@ from turnwise.service.observe.metrics import Metrics, Operation, Result
 from turnwise.service.observe.tracing import span
 from turnwise.service.settings import SettingsError
 
-__all__ = [
-    "Redis",
-    "WriteCheck",
-    "connect",
-    "explain_error",
-    "load_scripts",
-    "read_clock",
-    "read_info",
-    "redis_errors",
-]
-
 _log = logging.getLogger("turnwise.redis")
 
 _CONNECTIONS = 4096

@@ -21,8 +21,8 @@ from turnwise.models.roles import (
     said_inputs,
 )
 from turnwise.models.scores import Aggregation, KeptRows, rows
+from turnwise.service.encoder.batcher import Priority
 from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
-from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import Conflict, InvalidRequest, ServiceError
 from turnwise.service.sessions.responder import choose_responder, name_speaker
 from turnwise.service.sessions.store import SessionKey, SessionStore

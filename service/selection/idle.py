@@ -7,8 +7,8 @@ import asyncio
 from contextlib import suppress
 
 from turnwise.models.roles import Role, context_inputs
+from turnwise.service.encoder.batcher import Priority
 from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import ServiceError
 from turnwise.service.sessions.store import SessionKey, SessionStore
 from turnwise.service.sessions.update import NewVectors, Update

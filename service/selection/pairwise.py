@@ -8,8 +8,8 @@ import numpy as np
 
 from turnwise.models.arrays import Float32
 from turnwise.models.roles import candidate_inputs
+from turnwise.service.encoder.batcher import Priority
 from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import InvalidRequest
 
 if TYPE_CHECKING:  # loads torch

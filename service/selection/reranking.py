@@ -14,7 +14,8 @@ from turnwise.models.arrays import Float32
 from turnwise.models.data import Utterance
 from turnwise.models.rerankers.cascade import Cascade
 from turnwise.models.rerankers.pairs import PairReranker
-from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.encoder.batcher import Priority
+from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import EncoderFailed, InvalidRequest, ServiceError
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings

@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from redis.asyncio import Redis
+
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.roles import Role, RoleText
 from turnwise.service.app.loading import load_encoder, make_remote_encoder
@@ -17,7 +19,7 @@ from turnwise.service.cli.doctor.redis import examine_redis, examine_writes
 from turnwise.service.encoder.model import REMOTE, Encoder
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools.stores import connect_store
-from turnwise.service.redis.connection import Redis, connect
+from turnwise.service.redis.connection import connect
 from turnwise.service.redis.private import (
     PrivateRedisError,
     running_or_started,

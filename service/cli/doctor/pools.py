@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
 from turnwise.models.texts import write_count
@@ -13,7 +14,6 @@ from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import PoolKey, Revision
 from turnwise.service.pools.stores import CandidateStore
 from turnwise.service.pools.stores.rows import name_examples
-from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import StoreName
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from redis.asyncio import Redis
 from redis.exceptions import (
     NoPermissionError,
     RedisClusterException,
@@ -11,13 +12,7 @@ from redis.exceptions import (
 )
 
 from turnwise.service.cli.doctor import Finding
-from turnwise.service.redis.connection import (
-    CHECK_KEY,
-    CHECK_KEY_SECONDS,
-    Redis,
-    explain_error,
-    read_info,
-)
+from turnwise.service.redis.connection import CHECK_KEY, CHECK_KEY_SECONDS, explain_error, read_info
 
 Info = Mapping[str, Any]
 

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
+from redis.asyncio import Redis
 from redis.asyncio.lock import Lock
 from redis.exceptions import LockError
 
 from turnwise.service.errors import StateUnavailable
 from turnwise.service.observe.metrics import Metrics, Operation
-from turnwise.service.redis.connection import Redis, load_scripts, read_clock, redis_errors
+from turnwise.service.redis.connection import load_scripts, read_clock, redis_errors
 
 _LOCK_RETRY_SECONDS = 0.02
 

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager, suppress
 from time import monotonic, time
 from typing import Any, cast
 
+from redis.asyncio import Redis
 from redis.asyncio.lock import Lock
 from redis.exceptions import LockError
 
@@ -47,7 +48,7 @@ from turnwise.service.pools.redis.values import (
     pack_settings,
     unpack_settings,
 )
-from turnwise.service.redis.connection import Redis, redis_errors
+from turnwise.service.redis.connection import redis_errors
 from turnwise.service.wire.fields import EncoderName, StoreName
 from turnwise.service.wire.pools import PoolRequest
 

@@ -17,7 +17,7 @@ from turnwise.service.api.access.admission import Admission
 from turnwise.service.api.access.concurrency import limit_concurrency
 from turnwise.service.api.access.keys import ApiKeys
 from turnwise.service.api.services import Services
-from turnwise.service.encoder.queue import Priority
+from turnwise.service.encoder.batcher import Priority
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import Candidate
 from turnwise.service.pools.memory.free_memory import Memory

@@ -10,8 +10,9 @@ from tests.support.waiting import in_event_loop
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Relation, Role, RoleText
+from turnwise.service.encoder.batcher import Priority
 from turnwise.service.encoder.cache import HEADS_AT_ONCE, CachedEncoder
-from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import EncoderFailed
 from turnwise.service.observe.metrics import Metrics
 

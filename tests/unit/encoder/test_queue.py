@@ -18,8 +18,8 @@ from tests.unit.encoder.acting import acting
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import Relation, Role, RoleText
-from turnwise.service.encoder.batcher import EncodingRequest, TokenizedText
-from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.encoder.batcher import EncodingRequest, Priority, TokenizedText
+from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.encoder.runner import BatchRunner
 from turnwise.service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded
 from turnwise.service.observe.logs import request_id

@@ -14,8 +14,8 @@ from tests.support.waiting import PATIENCE, until
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import EncoderKind, Role, RoleText
+from turnwise.service.encoder.batcher import Priority
 from turnwise.service.encoder.cache import CachedEncoder
-from turnwise.service.encoder.queue import Priority
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import (

@@ -20,7 +20,8 @@ from turnwise.models.rerankers.cascade import (
 )
 from turnwise.models.rerankers.pairs import Pair, PairReranker, PairTokens
 from turnwise.models.scores import Aggregation
-from turnwise.service.encoder.queue import EncoderQueue, Priority
+from turnwise.service.encoder.batcher import Priority
+from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import Overloaded
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.timings import Timings

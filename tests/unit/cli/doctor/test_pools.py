@@ -1,6 +1,7 @@
 """What the doctor says of pools as they are in Redis, without a service."""
 
 import pytest
+from redis.asyncio import Redis
 
 from tests.support import qdrant
 from tests.support.redis_keys import pool_key
@@ -12,7 +13,7 @@ from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.redis.values import Collection, PoolKey
 from turnwise.service.pools.stores import CandidateStore
-from turnwise.service.redis.connection import Redis, connect
+from turnwise.service.redis.connection import connect
 from turnwise.service.wire.pools import PoolRequest
 
 pytestmark = pytest.mark.anyio

@@ -1,13 +1,13 @@
 from typing import Any, cast
 
 import pytest
-from redis.asyncio import RedisCluster
+from redis.asyncio import Redis, RedisCluster
 
 from tests.support.redis_server import RedisServer
 from turnwise.service.cli.doctor.pools import examine_pools
 from turnwise.service.cli.doctor.redis import examine_redis, examine_server, examine_writes
 from turnwise.service.observe.metrics import Metrics
-from turnwise.service.redis.connection import Redis, WriteCheck, connect
+from turnwise.service.redis.connection import WriteCheck, connect
 
 GOOD: dict[str, Any] = {
     "redis_version": "7.2.4",

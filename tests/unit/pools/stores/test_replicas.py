@@ -7,6 +7,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+from redis.asyncio import Redis
 
 from tests.support.waiting import until
 from tests.unit.pools.conftest import Replica
@@ -15,7 +16,7 @@ from turnwise.service.errors import CandidateNotFound, Conflict, InvalidRequest,
 from turnwise.service.pools import Candidate, PoolKey, PoolView, following
 from turnwise.service.pools.memory import upkeep
 from turnwise.service.pools.stores.remote_view import RemoteView
-from turnwise.service.redis.connection import Redis, connect
+from turnwise.service.redis.connection import connect
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import PoolRequest
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode, format_trace_id
+from redis.asyncio import Redis
 
 from tests.support import qdrant
 from tests.support.waiting import until
@@ -60,7 +61,6 @@ from turnwise.service.pools.redis.directory import Directory
 from turnwise.service.pools.redis.records import PoolRecords
 from turnwise.service.pools.stores import Stored, connect_store, remote, remote_view
 from turnwise.service.pools.view import CandidateBatch
-from turnwise.service.redis.connection import Redis
 from turnwise.service.wire.fields import StoreName
 from turnwise.service.wire.pools import Edited, PoolRequest
 

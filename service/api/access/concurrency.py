@@ -16,6 +16,8 @@ from collections import Counter, deque
 from time import monotonic
 from typing import NamedTuple, Self
 
+from starlette.datastructures import Headers
+
 from turnwise.service.encoder.batcher import Priority
 from turnwise.service.errors import Overloaded
 from turnwise.service.observe.metrics import Metrics
@@ -26,10 +28,10 @@ best throughput, and a 99th percentile of 1.6 s (`benchmarks.overload`). Twice a
 2 % more turns a second to 32 clients that wait for their answers, but fewer under overload."""
 SHARE = 12
 """Requests in progress of one namespace."""
-BYTES = 1 << 14
-"""Bytes of a body that count as one more request of its namespace."""
 WAIT_SECONDS = 1.5
 """Longest wait for a place."""
+_BYTES = 1 << 14
+"""Bytes of a body that count as one more request of its namespace."""
 _RECENT = 32
 """The mean interval of so many places that became free is the pace."""
 
@@ -191,6 +193,14 @@ class ConcurrencyLimit:
     def _refusal(self) -> Overloaded:
         self._metrics.rejected_requests.labels("queue_full").inc()
         return Overloaded(f"{self._running.total()} requests are in progress already")
+
+
+def weigh_body(headers: Headers) -> int:
+    """Return how many requests of its namespace a request counts for, by the length of its body."""
+    if "transfer-encoding" in headers:
+        return SHARE  # the length is unknown, so it may be a large one
+    length = headers.get("content-length", "")
+    return 1 + int(length) // _BYTES if length.isdecimal() else 1
 
 
 def limit_concurrency(metrics: Metrics) -> dict[Priority, ConcurrencyLimit]:

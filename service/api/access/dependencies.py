@@ -6,7 +6,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Header, Path, Request
 from fastapi.security import HTTPBearer
 
-from turnwise.service.api.access.concurrency import BYTES, SHARE, Place
+from turnwise.service.api.access.concurrency import Place, weigh_body
 from turnwise.service.api.access.keys import authorize, identify
 from turnwise.service.api.services import EncoderServices, Services
 from turnwise.service.encoder.batcher import Priority
@@ -85,7 +85,7 @@ class Access(HTTPBearer):
         if self._encodes is None or not self._limited:
             return None
         concurrency = services.concurrency[self._encodes]
-        return await concurrency.enter(acting, _weigh_body(request))
+        return await concurrency.enter(acting, weigh_body(request.headers))
 
     async def __call__(  # type: ignore[override]
         self,
@@ -94,16 +94,6 @@ class Access(HTTPBearer):
     ) -> str:
         """Return the namespace. The argument validates the header, and documents it."""
         return str(request.state.namespace)
-
-
-def _weigh_body(request: Request) -> int:
-    """Return how many requests of its namespace a request counts for, by the length of its body."""
-    if "transfer-encoding" in request.headers:
-        return SHARE  # the length is unknown, so it may be a large one
-    length = request.headers.get("content-length", "")
-    if not length.isdecimal():
-        return 1
-    return 1 + int(length) // BYTES
 
 
 Selecting = Annotated[str, Depends(Access("select"))]

@@ -53,24 +53,24 @@ def once_a_second(check: Check) -> Check:
     return checked
 
 
-class SharedPages:
-    """Makes pages in a thread, one at a time. Requests that wait share the next page."""
+class SharedScrapes:
+    """Writes metrics as text in a thread, one at a time. Requests that wait share the next text."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self._pages: dict[str, tuple[float, bytes]] = {}
-        """The newest page of each name, and when it was begun."""
+        self._texts: dict[str, tuple[float, bytes]] = {}
+        """The newest text of each content type, and when it was begun."""
 
-    async def get(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """Return a page that was begun after this call."""
+    async def get(self, content_type: str, write: Callable[[], bytes]) -> bytes:
+        """Return a text that was begun after this call."""
         asked_at = monotonic()
         async with self._lock:
-            begun_at, page = self._pages.get(name, (-math.inf, b""))
+            begun_at, text = self._texts.get(content_type, (-math.inf, b""))
             if begun_at < asked_at:
                 begun_at = monotonic()
-                page = await asyncio.to_thread(make)
-                self._pages[name] = begun_at, page
-            return page
+                text = await asyncio.to_thread(write)
+                self._texts[content_type] = begun_at, text
+            return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class EncoderServices:
     queues: Sequence["EncoderQueue"]
     bodies: FairThreads
     """The threads that parse large bodies and write large answers."""
-    pages: SharedPages = field(default_factory=SharedPages)
+    scrapes: SharedScrapes = field(default_factory=SharedScrapes)
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after SIGTERM: `/readyz` fails, but the service still answers requests."""
 

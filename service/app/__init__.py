@@ -2,7 +2,6 @@
 
 `loading` loads the models. `components` starts Redis, the encoders and the pools. `wiring` puts the
 use cases and the API on top, `encoder_only` wires a service without Redis, `server` runs either.
-The package imports everything below it, and only `cli` imports it.
 """
 
 # Before FastAPI: the module keeps OTEL_PROPAGATORS from OpenTelemetry, which FastAPI imports.

@@ -6,8 +6,6 @@
 - `columns`: which columns, or fields, of a record make a candidate.
 - `reader`: the candidates of a file; the records of one answer become one candidate.
 - `projects`: the projects of other tools, for `turnwise pool convert`.
-
-The package may import `wire` and `models`.
 """
 
 from turnwise.service.candidate_files.columns import Columns, split_names

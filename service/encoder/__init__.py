@@ -7,5 +7,5 @@
 - `runner` (`BatchRunner`): runs a batch on the model, and answers its requests.
 
 The pairs of a cross-encoder wait in a lane of the same queue. Anything about the order and the cost
-of encoding belongs here. It may import `observe`, `errors`, `wire` and `models`.
+of encoding belongs here.
 """

@@ -3,7 +3,7 @@
 `lines` has the form of a line. `writer` writes the lines of a running replica, after `redaction`.
 `files` reads the lines of all replicas; `export` joins them into dialogues, `proposals` makes
 examples of choices, and `compact` removes the lines of deleted sessions. The package knows nothing
-of Redis, and imports `observe`, `settings` and `wire`.
+of Redis.
 """
 
 from turnwise.service.journal.lines import (

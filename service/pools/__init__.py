@@ -14,8 +14,7 @@
 - `files`: files of candidates, snapshots, backups and catalogues.
 
 Anything that keeps, changes or searches candidates belongs here; how a turn uses them belongs to
-`selection`. The package may import `encoder`, `redis`, `wire`, `observe`, `settings`, `errors` and
-`models`.
+`selection`.
 """
 
 from turnwise.service.pools.candidate import Candidate

@@ -1,5 +1,4 @@
 """The connection to Redis (`connection`), listing its keys (`scan`), the private Redis (`private`).
 
-Keys and scripts belong to `sessions` and `pools`, which use this connection. The package imports
-`observe`, `settings` and `errors`.
+Keys and scripts belong to `sessions` and `pools`, which use this connection.
 """

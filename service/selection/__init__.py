@@ -5,7 +5,4 @@
 - `answers`: wordings of one answer. `repeats`: what the responder has said already.
 - `scores`: scores given candidates and goals. `pairwise`: serves pools of the pairwise model.
 - `idle`: encodes ahead of the next turn. `deadline`: ends slow work.
-
-The package imports `sessions`, `pools`, `encoder`, `threads`, `observe`, `wire`, `errors` and
-`models`.
 """

@@ -6,6 +6,4 @@
 - `update`: a value, from a session and its next turns to the texts to encode and the change to
   commit.
 - `writers`: lets the writers of a session on this replica go one after another.
-
-The package imports `redis`, `observe`, `wire`, `errors` and `models`.
 """

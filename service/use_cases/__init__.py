@@ -6,6 +6,5 @@
 - `pools` reads and changes pools, `search` searches one, and `candidates` lists or changes single
   candidates, with `upload_checks`. `learning` adds to their examples what feedback teaches.
 
-A use case takes and returns values of `wire`. The package imports `selection` and every room below
-it.
+A use case takes and returns values of `wire`.
 """

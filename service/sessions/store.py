@@ -42,11 +42,7 @@ from redis.asyncio import Redis
 from turnwise.models.arrays import Float32
 from turnwise.models.scores import ROWS_KEPT, KeptRows
 from turnwise.models.texts import write_count
-from turnwise.service.errors import (
-    InvalidRequest,
-    NamespaceFull,
-    SessionNotFound,
-)
+from turnwise.service.errors import InvalidRequest, NamespaceFull, SessionNotFound
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.redis.connection import load_scripts, read_clock, redis_errors
 from turnwise.service.redis.scan import scan_page

@@ -69,9 +69,9 @@ SERVER_TIMING = {
         "schema": {"type": "string", "example": "encode;dur=5.912, total;dur=7.204"},
     }
 }
-ENCODING = (EncoderFailed, EncoderUnavailable, Overloaded, DeadlineExceeded, Draining)
+ENCODING_ERRORS = (EncoderFailed, EncoderUnavailable, Overloaded, DeadlineExceeded, Draining)
 """The errors of every route that encodes."""
-POOL = (PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable)
+POOL_ERRORS = (PoolNotFound, PoolNotReady, StateUnavailable, StoreUnavailable)
 """The errors of every route that reads a pool."""
 
 _KEYED: tuple[type[ServiceError], ...] = (

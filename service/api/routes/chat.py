@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from turnwise.service.api.access.dependencies import Chatting, LookingAtPools, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING, POOL, failures
+from turnwise.service.api.http.docs import ENCODING_ERRORS, POOL_ERRORS, failures
 from turnwise.service.api.http.headers import UNCACHED
 from turnwise.service.api.http.problems import problem
 from turnwise.service.errors import (
@@ -65,7 +65,14 @@ _log = logging.getLogger("turnwise.chat")
     response_model=ChatAnswer,
     responses={
         200: _ANSWERS,
-        **failures(*POOL, TurnConflict, SessionFull, FallbackUnavailable, *ENCODING, body=True),
+        **failures(
+            *POOL_ERRORS,
+            TurnConflict,
+            SessionFull,
+            FallbackUnavailable,
+            *ENCODING_ERRORS,
+            body=True,
+        ),
     },
 )
 async def complete_chat(

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from turnwise.models.arrays import Float32
 from turnwise.service.api.access.dependencies import EncoderServicesDep, Encoding
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING, failures
+from turnwise.service.api.http.docs import ENCODING_ERRORS, failures
 from turnwise.service.encoder.batcher import Priority
 from turnwise.service.errors import InvalidRequest, NotFound
 from turnwise.service.wire.embeddings import Embedding, EmbeddingsAnswer, EmbeddingsRequest
@@ -28,7 +28,7 @@ _EXAMPLES = {
     operation_id="embeddings",
     summary="Encode texts",
     response_model=EmbeddingsAnswer,
-    responses=failures(NotFound, *ENCODING, body=True),
+    responses=failures(NotFound, *ENCODING_ERRORS, body=True),
 )
 async def embeddings(
     services: EncoderServicesDep,

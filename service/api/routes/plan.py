@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from turnwise.service.api.access.dependencies import EncodingLists, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING, SERVER_TIMING, failures
+from turnwise.service.api.http.docs import ENCODING_ERRORS, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
 from turnwise.service.errors import Conflict, SessionNotFound, StateUnavailable
 from turnwise.service.selection.deadline import deadline
@@ -35,7 +35,7 @@ _EXAMPLES = {
     response_model=PlanAnswer,
     responses={
         200: {"headers": SERVER_TIMING},
-        **failures(SessionNotFound, Conflict, StateUnavailable, *ENCODING, body=True),
+        **failures(SessionNotFound, Conflict, StateUnavailable, *ENCODING_ERRORS, body=True),
     },
 )
 async def plan(

@@ -15,7 +15,7 @@ from turnwise.service.api.access.dependencies import (
     Uploading,
 )
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING, POOL, failures
+from turnwise.service.api.http.docs import ENCODING_ERRORS, POOL_ERRORS, failures
 from turnwise.service.api.http.headers import UNCACHED
 from turnwise.service.api.http.uploads import read_upload, stream_progress
 from turnwise.service.errors import (
@@ -126,7 +126,7 @@ async def put_pool(
     operation_id="get_pool",
     summary="Get a pool",
     response_model=PoolInfo,
-    responses=failures(*POOL),
+    responses=failures(*POOL_ERRORS),
 )
 async def get_pool(services: ServicesDep, namespace: LookingAtPools, name: PoolName) -> Response:
     """Returns its version, size and index, and whether it is ready on this replica."""
@@ -189,7 +189,7 @@ async def delete_alias(services: ServicesDep, namespace: EditingPools, name: Poo
     operation_id="list_candidates",
     summary="List candidates",
     response_model=CandidatePage,
-    responses=failures(*POOL, Overloaded, DeadlineExceeded),
+    responses=failures(*POOL_ERRORS, Overloaded, DeadlineExceeded),
 )
 async def list_candidates(
     services: ServicesDep,
@@ -217,7 +217,7 @@ async def list_candidates(
     responses={
         200: _PROGRESS,
         **failures(
-            *POOL,
+            *POOL_ERRORS,
             CandidateNotFound,
             PoolFull,
             NamespaceFull,
@@ -266,7 +266,7 @@ async def put_candidates(
     operation_id="delete_candidates",
     summary="Delete many candidates",
     response_model=Removed,
-    responses=failures(*POOL, Overloaded, body=True),
+    responses=failures(*POOL_ERRORS, Overloaded, body=True),
 )
 async def delete_candidates(
     services: ServicesDep,
@@ -283,7 +283,7 @@ async def delete_candidates(
     operation_id="list_learned",
     summary="List learned examples",
     response_model=LearnedList,
-    responses=failures(*POOL, CandidateNotFound),
+    responses=failures(*POOL_ERRORS, CandidateNotFound),
 )
 async def list_learned(
     services: ServicesDep,
@@ -300,7 +300,7 @@ async def list_learned(
     operation_id="delete_learned",
     summary="Remove learned examples of a candidate",
     response_model=Unlearned,
-    responses=failures(*POOL, CandidateNotFound, Overloaded),
+    responses=failures(*POOL_ERRORS, CandidateNotFound, Overloaded),
 )
 async def delete_learned(
     request: Request,
@@ -319,7 +319,7 @@ async def delete_learned(
     operation_id="get_candidate",
     summary="Get a candidate",
     response_model=PoolCandidate,
-    responses=failures(*POOL, CandidateNotFound),
+    responses=failures(*POOL_ERRORS, CandidateNotFound),
 )
 async def get_candidate(
     services: ServicesDep, namespace: LookingAtPools, name: PoolName, candidate_id: CandidatePath
@@ -334,7 +334,7 @@ async def get_candidate(
     summary="Change a candidate",
     response_model=Edited,
     responses=failures(
-        *POOL,
+        *POOL_ERRORS,
         CandidateNotFound,
         NamespaceFull,
         Overloaded,
@@ -362,7 +362,7 @@ async def change_candidate(
     operation_id="delete_candidate",
     summary="Delete a candidate",
     response_model=Edited,
-    responses=failures(*POOL, CandidateNotFound, Overloaded),
+    responses=failures(*POOL_ERRORS, CandidateNotFound, Overloaded),
 )
 async def delete_candidate(
     services: ServicesDep,
@@ -379,7 +379,7 @@ async def delete_candidate(
     operation_id="search_pool",
     summary="Find replies to one utterance",
     response_model=SearchAnswer,
-    responses=failures(*POOL, *ENCODING, body=True),
+    responses=failures(*POOL_ERRORS, *ENCODING_ERRORS, body=True),
 )
 async def search_pool(
     services: ServicesDep,

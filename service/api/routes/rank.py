@@ -7,12 +7,9 @@ from starlette.responses import Response
 
 from turnwise.service.api.access.dependencies import EncodingLists, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer, answer_in_parts
-from turnwise.service.api.http.docs import ENCODING, POOL, SERVER_TIMING, failures
+from turnwise.service.api.http.docs import ENCODING_ERRORS, POOL_ERRORS, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
-from turnwise.service.errors import (
-    Conflict,
-    SessionNotFound,
-)
+from turnwise.service.errors import Conflict, SessionNotFound
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.ranking import RankAnswer, RankRequest
 
@@ -48,7 +45,7 @@ _EXAMPLES = {
     response_model=RankAnswer,
     responses={
         200: {"headers": SERVER_TIMING},
-        **failures(*POOL, SessionNotFound, Conflict, *ENCODING, body=True),
+        **failures(*POOL_ERRORS, SessionNotFound, Conflict, *ENCODING_ERRORS, body=True),
     },
 )
 async def rank(

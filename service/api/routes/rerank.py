@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from turnwise.service.api.access.dependencies import EncodingLists, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING, failures
+from turnwise.service.api.http.docs import ENCODING_ERRORS, failures
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.reranking import RerankAnswer, RerankRequest
 
@@ -47,5 +47,5 @@ for _version in ("v1", "v2"):
         operation_id=f"rerank_{_version}",
         summary="Rank documents by a query",
         response_model=RerankAnswer,
-        responses=failures(*ENCODING, body=True),
+        responses=failures(*ENCODING_ERRORS, body=True),
     )(rerank)

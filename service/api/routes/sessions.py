@@ -14,7 +14,7 @@ from turnwise.service.api.access.dependencies import (
 )
 from turnwise.service.api.access.keys import authorize
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING, POOL, SERVER_TIMING, failures
+from turnwise.service.api.http.docs import ENCODING_ERRORS, POOL_ERRORS, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
 from turnwise.service.errors import (
     CandidateNotFound,
@@ -85,12 +85,12 @@ _SAID = {
     responses={
         200: {"headers": SERVER_TIMING},
         **failures(
-            *POOL,
+            *POOL_ERRORS,
             IdempotencyMismatch,
             CandidateNotFound,
             TurnConflict,
             SessionFull,
-            *ENCODING,
+            *ENCODING_ERRORS,
             body=True,
         ),
     },
@@ -210,7 +210,7 @@ async def post_feedback(
     operation_id="get_scores",
     summary="Read the score matrix",
     response_model=ScoreMatrix,
-    responses=failures(*POOL, SessionNotFound, CandidateNotFound, *ENCODING),
+    responses=failures(*POOL_ERRORS, SessionNotFound, CandidateNotFound, *ENCODING_ERRORS),
 )
 async def get_scores(
     services: ServicesDep,

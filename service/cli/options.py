@@ -45,9 +45,10 @@ class ManyValues(TyperCommand):
 
 
 def find_nearest(path: Path) -> Path:
-    """Return the path if it exists, else its nearest parent that exists."""
+    """Return the path if it exists, else its nearest parent that exists and that the user sees."""
     whole = path.absolute()
-    return next(part for part in (whole, *whole.parents) if part.exists())
+    # `Path.exists` would raise for a path behind a folder that is closed to the user.
+    return next(part for part in (whole, *whole.parents) if os.access(part, os.F_OK))
 
 
 def is_writable(path: Path) -> bool:

@@ -91,7 +91,7 @@ async def _examine_redis_and_pools(
     async with AsyncExitStack() as stack:
         try:
             url = settings.redis_url or await _start_private_redis(settings.redis_folder, stack)
-        except PrivateRedisError as error:
+        except (PrivateRedisError, OSError) as error:
             yield Finding("redis", "fail", str(error), "set TURNWISE_REDIS_URL to a Redis")
             return
         if url is None:

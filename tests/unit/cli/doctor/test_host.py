@@ -1,3 +1,4 @@
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -43,6 +44,13 @@ def test_a_data_folder_that_is_a_file(tmp_path: Path) -> None:
     assert found(data_dir=unwritable)["data folder"].grade == "fail"
     elsewhere = found(data_dir=unwritable, redis_url="redis://redis.example:6379")
     assert elsewhere["data folder"].grade == "ok"  # as in the images
+
+
+def test_a_data_folder_that_this_user_may_not_look_into(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    is_root = os.geteuid() == 0  # who may look into every folder
+    finding = found(data_dir=tmp_path / "closed" / "data")["data folder"]
+    assert finding.grade == ("ok" if is_root else "fail")
 
 
 @pytest.mark.parametrize(("free", "grade"), [(2**30, "ok"), (2**30 - 1, "warn")])

@@ -169,7 +169,7 @@ class RemoteEncoder(StatedEncoder):
         end = time.monotonic() + self._timeout
         pauses = iter(self._pauses)
         while True:
-            left = end - time.monotonic()
+            left = max(end - time.monotonic(), 0.0)  # a pause may last longer than it should
             limits = httpx.Timeout(left, connect=min(left, _CONNECT_SECONDS))
             try:
                 response = self._post(body, limits)

@@ -134,6 +134,17 @@ def test_vectors_that_are_too_many_are_none(
     assert calls(metrics, "ok") == 1
 
 
+def test_a_call_whose_time_is_over_finds_no_encoder(
+    encoder: RemoteEncoder,  # noqa: ARG001 - writes the card
+    endpoint: Relay,
+    tmp_path: Path,
+) -> None:
+    late = RemoteEncoder(tmp_path, endpoint.url, Metrics(), key=None, timeout=0.0)
+    with pytest.raises(EncoderUnavailable):
+        late.forward(late.tokenize(TEXT))
+    late.close()
+
+
 def test_a_tier_is_never_called_through_a_proxy(
     encoder: RemoteEncoder,  # noqa: ARG001 - writes the card
     endpoint: Relay,

@@ -88,8 +88,8 @@ def read_conversations(folders: Iterable[Path]) -> Iterator[Conversation]:
 def _split_at_gaps(lines: Sequence[SessionLine]) -> Iterator[list[JournalTurn]]:
     """Yield the turns that were not undone, split where the session began again or has a gap."""
     turns: list[JournalTurn] = []
-    # Feedback does not change the version, so it comes after the turn of the same version.
-    for line in sorted(lines, key=lambda each: (each.version, each.what == "feedback")):
+    # Feedback does not change the version, so it comes after the turn of the same version, by time.
+    for line in sorted(lines, key=lambda each: (each.version, each.what == "feedback", each.at)):
         match line:
             case TurnLine():
                 if turns and (line.turn == 1 or line.turn > turns[-1].line.turn + 1):
@@ -150,18 +150,16 @@ def _describe_reply(
     """Return the fields of the reply to a turn, and the reply if one was chosen."""
     texts = {each.id: each.text for each in turn.line.offered}
     events = [each for each in turn.feedback if each.candidate in texts]
-    named = {
-        event: [texts[each.candidate] for each in events if each.event == event]
-        for event in ("shown", "rejected")
-    }
+    shown = [texts[each.candidate] for each in events if each.event == "shown"]
+    rejected = [texts[each.candidate] for each in events if each.event == "rejected"]
     fields: dict[str, Any] = {}
     choice = find_choice(turn, after)
     chosen = texts.get(choice) if choice else None
     if chosen:
         fields["chosen"] = chosen
-        shown = {*(named["shown"] or texts.values()), chosen}
-        fields["shown"] = [text for text in dict.fromkeys(texts.values()) if text in shown]
-    if named["rejected"]:
-        fields["rejected"] = named["rejected"]
+        seen = {*(shown or texts.values()), chosen}
+        fields["shown"] = [text for text in dict.fromkeys(texts.values()) if text in seen]
+    if rejected:
+        fields["rejected"] = rejected
     edited = [each.text for each in events if each.candidate == choice and each.text]
     return fields, edited[-1] if edited else chosen

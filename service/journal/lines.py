@@ -1,9 +1,10 @@
 """The lines of the journal: a turn, an event of feedback, an undo, a deletion.
 
 The version of a session orders its lines, whichever replica wrote them: it grows with every change,
-and a new session has larger ones than a deleted session of its name. The version of a new session
-is the time of Redis in microseconds, whatever the clock of the replica says. A deletion has the
-last version of its session, or the time of Redis if it is of a prefix or of an expired session.
+and a new session has larger ones than a deleted session of its name. Feedback changes no version;
+its time orders it. The version of a new session is the time of Redis in microseconds, whatever the
+clock of the replica says. A deletion has the last version of its session, or the time of Redis if
+it is of a prefix or of an expired session.
 """
 
 from time import time

@@ -102,7 +102,7 @@ def test_the_lines_of_two_replicas_make_dialogues(
     second = one.turn("s", "user", "My parcel is late.", top_k=3)
     for candidate in ids(second)[:2]:
         two.feedback(candidate, "shown", turn=3)
-    one.feedback(ids(second)[1], "chosen", turn=3)
+    two.feedback(ids(second)[1], "chosen", turn=3)
     one.feedback(ids(second)[0], "edited", turn=3, text="It comes today.")
     one.turn("s", "user", "Really?", respond=False)
     two.delete("/sessions/s/turns/last")

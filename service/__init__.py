@@ -5,9 +5,9 @@ The rooms are `cli`, the commands; `app`, the wiring; `api`, HTTP; `client`, the
 parts that they use; `encoder` and `redis`; `observe`, metrics, logs and traces; `candidate_files`,
 files of candidates; `wire`, the values of requests and answers; and `console`, a web page.
 
-Outside of the rooms, `settings` reads the variables, and `errors` has the errors of requests.
-`threads` and `urls` are small tools. `fallback` calls another chat service, and `mcp` has the tools
-of `turnwise mcp`.
+Outside of the rooms, `settings` reads the variables, `errors` has the errors of requests, and
+`current_request` tells any code which request it works for. `threads` and `urls` are small tools.
+`fallback` calls another chat service, and `mcp` has the tools of `turnwise mcp`.
 
 A room imports only rooms below it: `cli`, `app`, `api`, then `client` and `use_cases`, `selection`,
 `sessions`, `pools` and `journal`, `encoder`, `redis`, `observe`, `settings`, `errors` and

@@ -15,8 +15,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from turnwise.service.current_request import namespace
 from turnwise.service.errors import Overloaded
-from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
 
 T = TypeVar("T")

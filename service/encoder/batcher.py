@@ -15,8 +15,8 @@ from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
 from turnwise.models.arrays import Float32
 from turnwise.models.rerankers.pairs import Pair
 from turnwise.models.roles import RoleText
+from turnwise.service.current_request import namespace
 from turnwise.service.encoder.model import Model
-from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Lane, Metrics
 
 _WINDOW = 256

@@ -16,10 +16,10 @@ from turnwise.models.confidence import Calibration
 from turnwise.models.encoder.head_arrays import needs_head
 from turnwise.models.roles import EncoderKind, RoleText, read_as
 from turnwise.models.scores import Aggregation
+from turnwise.service.current_request import namespace
 from turnwise.service.encoder.batcher import Priority
 from turnwise.service.encoder.model import Encoder
 from turnwise.service.encoder.queue import EncoderQueue
-from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
 
 HEADS_AT_ONCE = 16

@@ -22,11 +22,11 @@ from turnwise.models.arrays import Float32
 from turnwise.models.rerankers.pairs import Pair
 from turnwise.models.roles import RoleText
 from turnwise.models.texts import write_count
+from turnwise.service.current_request import namespace
 from turnwise.service.encoder.batcher import Batch, Batcher, EncodingRequest, Priority, TextSlice
 from turnwise.service.encoder.model import REMOTE, Encoder, Model
 from turnwise.service.encoder.runner import BatchRunner, fail, settle
 from turnwise.service.errors import DeadlineExceeded, Draining, EncoderUnavailable, Overloaded
-from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import shared_span
 

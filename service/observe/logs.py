@@ -8,7 +8,6 @@ import json
 import logging
 import sys
 from contextlib import suppress
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from queue import Full, Queue
 from threading import Thread
@@ -16,15 +15,9 @@ from time import monotonic, sleep
 from traceback import format_tb
 from typing import TextIO
 
+from turnwise.service.current_request import namespace, request_id
 from turnwise.service.observe.tracing import trace_id
 from turnwise.service.urls import hide_secrets
-
-request_id: ContextVar[str] = ContextVar("request_id")
-"""Id of the HTTP request in this context, for its log lines."""
-namespace: ContextVar[str] = ContextVar("namespace")
-"""The namespace that this context works for: in log lines, and for its share of the encoder."""
-reads_learned: ContextVar[bool] = ContextVar("reads_learned", default=True)
-"""Whether the caller may read learned examples, which are words of users."""
 
 _QUEUED_LINES = 10_000
 _FLUSH_SECONDS = 1.0

@@ -9,8 +9,8 @@ from typing import get_args
 
 from redis.asyncio import Redis
 
+from turnwise.service.current_request import namespace as acting
 from turnwise.service.errors import PoolNotFound, PoolNotReady, StateUnavailable
-from turnwise.service.observe.logs import namespace as acting
 from turnwise.service.observe.metrics import Metrics, ReplicaPoolState
 from turnwise.service.pools.encoding import PoolEncoder
 from turnwise.service.pools.memory.free_memory import Memory

@@ -20,8 +20,8 @@ from turnwise.models.arrays import Float32, Float64
 from turnwise.models.diversity import most_diverse
 from turnwise.models.fusion import Fusion
 from turnwise.models.rerankers.cascade import combine_scores, standardise_scores
+from turnwise.service.current_request import reads_learned
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.observe.logs import reads_learned
 from turnwise.service.observe.metrics import CascadeOutcome
 from turnwise.service.pools import Hit, PoolView, warn_about_filter
 from turnwise.service.pools.slots import fill_slots, find_slots

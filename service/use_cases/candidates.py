@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from turnwise.service.current_request import reads_learned
 from turnwise.service.errors import CandidateNotFound, InvalidRequest
-from turnwise.service.observe.logs import reads_learned
 from turnwise.service.pools import Candidate, Filter, PoolView, warn_about_filter
 from turnwise.service.pools.candidate import find_excesses
 from turnwise.service.pools.listing import WordSearch

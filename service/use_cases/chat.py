@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from time import time
 from typing import Protocol, TypeVar
 
+from turnwise.service.current_request import request_id
 from turnwise.service.errors import FallbackUnavailable, InvalidRequest
-from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import ChatSource, Metrics
 from turnwise.service.sessions.store import Session, SessionKey, SessionStore
 from turnwise.service.sessions.turns import Turn

@@ -3,8 +3,8 @@
 import math
 
 from turnwise.models.texts import write_count
+from turnwise.service.current_request import request_id
 from turnwise.service.errors import InvalidRequest
-from turnwise.service.observe.logs import request_id
 from turnwise.service.selection.reranking import Reranking
 from turnwise.service.use_cases.rank import Ranking
 from turnwise.service.wire.fields import USER, GivenTurn

@@ -3,8 +3,8 @@
 import hashlib
 from typing import NamedTuple, Self
 
+from turnwise.service.current_request import reads_learned
 from turnwise.service.errors import IdempotencyMismatch
-from turnwise.service.observe.logs import reads_learned
 from turnwise.service.sessions.store import Answered
 from turnwise.service.wire.pools import Matched, Selected
 from turnwise.service.wire.sessions import TurnAnswer, TurnRequest

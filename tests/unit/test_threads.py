@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.support.waiting import PATIENCE, until
+from turnwise.service.current_request import namespace
 from turnwise.service.errors import Overloaded
-from turnwise.service.observe.logs import namespace
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.threads import FairThreads, make_python_threads
 

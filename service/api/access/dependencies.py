@@ -9,8 +9,8 @@ from fastapi.security import HTTPBearer
 from turnwise.service.api.access.concurrency import Place, weigh_body
 from turnwise.service.api.access.keys import authorize, identify
 from turnwise.service.api.services import EncoderServices, Services
+from turnwise.service.current_request import namespace, reads_learned
 from turnwise.service.encoder.batcher import Priority
-from turnwise.service.observe.logs import namespace, reads_learned
 from turnwise.service.wire.fields import Name, SessionId
 from turnwise.service.wire.keys import Scope
 

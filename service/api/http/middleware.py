@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnwise.service.api.access.audit import CLIENT_LEFT, audit
 from turnwise.service.api.http.flood import Flood
 from turnwise.service.api.http.problems import problem_response
+from turnwise.service.current_request import request_id
 from turnwise.service.errors import (
     BodyTooLarge,
     BodyTooSlow,
@@ -31,7 +32,6 @@ from turnwise.service.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
-from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics, Rejected
 from turnwise.service.observe.tracing import exemplar
 from turnwise.service.settings import Limits

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from turnwise.service.api.http.headers import UNCACHED
+from turnwise.service.current_request import request_id
 from turnwise.service.errors import (
     Forbidden,
     InvalidRequest,
@@ -22,7 +23,6 @@ from turnwise.service.errors import (
     Unauthenticated,
     UnsupportedMedia,
 )
-from turnwise.service.observe.logs import request_id
 from turnwise.service.wire.problems import (
     PROBLEM_JSON,
     PROBLEM_PREFIX,

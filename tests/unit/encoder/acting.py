@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from turnwise.service.observe.logs import namespace
+from turnwise.service.current_request import namespace
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from tests.unit.encoder.acting import acting
 from turnwise.models.arrays import Float32
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.roles import Relation, Role, RoleText
+from turnwise.service.current_request import request_id
 from turnwise.service.encoder.batcher import EncodingRequest, Priority, TokenizedText
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.encoder.runner import BatchRunner
 from turnwise.service.errors import DeadlineExceeded, Draining, EncoderFailed, Overloaded
-from turnwise.service.observe.logs import request_id
 from turnwise.service.observe.metrics import Metrics
 
 pytestmark = pytest.mark.anyio

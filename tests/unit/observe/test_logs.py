@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from turnwise.service.observe.logs import JsonFormatter, QueueingHandler, configure_logs, request_id
+from turnwise.service.current_request import request_id
+from turnwise.service.observe.logs import JsonFormatter, QueueingHandler, configure_logs
 
 SAID = "my booking number is 4417"
 

@@ -42,6 +42,7 @@ REMOVED = {
 """Fields of earlier versions, each with what to do."""
 _IN_TOML = {
     "extra_forbidden": "is not a field of this table",
+    "unexpected_keyword_argument": "is not a field of this table",
     "tuple_type": "must be a list: [...], or [[...]] for tables",
     "model_type": "must be a table: {...}",
     "dataclass_type": "must be a table: {...}",

@@ -114,6 +114,7 @@ CONTRADICTIONS = [
     (f"{IOI}[[stage]]\nseed = 1\n[[stage]]\nseed = 2", "only an encoder is trained in stages"),
     (of(STAGED, LAST, 'kind = "pairwise"'), r"stage\.1\.kind.*only an encoder is trained in"),
     (of(GOOD, C3L, f"{C3L}\n[optimizer]"), '"optimizer": is not a field of this table'),
+    (of(GOOD, KIND, f"{KIND}\naggregation.rows = 1"), 'rows": is not a field of this table'),
     (of(GOOD, C3L, f'{C3L}\n[validation]\npaths = "a.jsonl"'), 'paths": must be a list'),
     (of(GOOD, KIND, f'{KIND}\naggregation = "mean"'), "aggregation.*must be a table"),
     (f"{IOI}batch = 5", "even"),

@@ -109,15 +109,15 @@ def read_source(
     Warn where the list of these does not seem to be made for this file.
 
     Raises:
-        DataError: A file is malformed, no dialogue of the list is in the corpus, or all dialogues
-            are skipped or validate.
+        DataError: A file is malformed, no dialogue of the list is in the corpus, or no dialogue is
+            left.
     """
     is_empty = True
-    for dialogue in islice(_list_left_out(source, find), source.skip, None):
+    for dialogue in islice(_leave_out_listed(source, find), source.skip, None):
         if dialogue.texts not in validating:
             is_empty = False
             yield dialogue
-    if is_empty and (source.skip or validating):
+    if is_empty:
         what = "has no dialogue to train on: all are left out or validate"
         if next(read_dialogues(find(source.path), source.format), None) is None:
             what = "has no dialogue"
@@ -128,7 +128,7 @@ def read_distinct_texts(source: UtteranceCorpus, find: Find, validating: Validat
     """Return the distinct texts of a corpus, those of its speaker alone if it names one.
 
     Raises:
-        DataError: As `read_source`; or nobody, or not its speaker, says anything.
+        DataError: As `read_source`, or its speaker says nothing.
     """
     texts: dict[str, None] = {}
     for dialogue in read_source(source, find, validating):
@@ -136,12 +136,11 @@ def read_distinct_texts(source: UtteranceCorpus, find: Find, validating: Validat
             if source.speaker in (None, utterance.speaker):
                 texts[utterance.text] = None
     if not texts:
-        said_by = f" by '{source.speaker}'" if source.speaker else ""
-        raise DataError(f"has no utterance{said_by}", str(find(source.path)))
+        raise DataError(f"has no utterance by '{source.speaker}'", str(find(source.path)))
     return list(texts)
 
 
-def _list_left_out(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
+def _leave_out_listed(source: CorpusSource, find: Find) -> Iterator[Dialogue]:
     """Yield a corpus's dialogues without those that its list leaves out."""
     file = find(source.path)
     if not source.leave_out:

@@ -16,7 +16,7 @@ from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.evaluation.confidence import Bank, FirstCandidates, make_searches, texts_of
 from turnwise.models.evaluation.metrics import auroc, calibration_error
-from turnwise.models.training.config import Config, EncoderConfig
+from turnwise.models.training.config import EncoderConfig
 from turnwise.models.training.corpora import Find, validation_dialogues
 
 _log = logging.getLogger("turnwise.training")
@@ -27,7 +27,7 @@ _SIZES = (20, 50, 200, 1_000, 5_000, 20_000, 100_000)
 """Sizes of the pools: their logarithms are evenly spread."""
 
 
-def calibrate(folder: Path, config: Config, find: Find) -> None:
+def calibrate(folder: Path, config: EncoderConfig, find: Find) -> None:
     """Fit the confidence of a trained encoder on validation dialogues, and write it to its card.
 
     Each validation file has pools of its own texts. Texts of the training corpora fill large pools.
@@ -35,11 +35,11 @@ def calibrate(folder: Path, config: Config, find: Find) -> None:
     gets none for MaxSim either, which orders a short list by other scores than the search.
 
     Args:
-        folder: The folder of the model; a re-ranker has no confidence.
+        folder: The folder of the model.
         config: The run that trained it.
         find: Finds its files.
     """
-    if not isinstance(config, EncoderConfig) or not config.calibration_pool:
+    if not config.calibration_pool:
         return
     if config.aggregation.name == "max_sim" or not config.validation.paths:
         what = "it needs validation files, and another aggregation than max_sim"

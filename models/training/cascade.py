@@ -39,7 +39,7 @@ from turnwise.models.rerankers.cascade import (
 from turnwise.models.rerankers.cross_encoder import CrossEncoder
 from turnwise.models.rerankers.pack import pack
 from turnwise.models.rerankers.pairs import PairReranker
-from turnwise.models.training.config import Config, CrossEncoderConfig
+from turnwise.models.training.config import CrossEncoderConfig
 from turnwise.models.training.corpora import Find, validation_dialogues
 
 SIZES = (20, 200, 2_000)
@@ -60,11 +60,10 @@ WORTH = 0.005
 ABSENT = -1
 """The index of the true reply in a short list without it."""
 
-
 _log = logging.getLogger("turnwise.training")
 
 
-def add_reranker(trained: Path, config: Config, find: Find, folder: Path) -> None:
+def add_reranker(trained: Path, config: CrossEncoderConfig, find: Find, folder: Path) -> None:
     """Write a model with its own re-ranker, as a service loads it, after a cross-encoder learned.
 
     The cascade is fitted on the validation dialogues. Without these, or where the base has no
@@ -72,7 +71,7 @@ def add_reranker(trained: Path, config: Config, find: Find, folder: Path) -> Non
 
     Args:
         trained: The cross-encoder.
-        config: The run that trained it; nothing is done for another kind.
+        config: The run that trained it.
         find: Finds its files.
         folder: The new folder: a copy of the base, with the re-ranker in it.
 
@@ -80,8 +79,6 @@ def add_reranker(trained: Path, config: Config, find: Find, folder: Path) -> Non
         ModelError: The base cannot be loaded.
         OSError: The folder cannot be written.
     """
-    if not isinstance(config, CrossEncoderConfig):
-        return
     encoder = UtteranceEncoder(config.base)
     if not config.validation.paths or encoder.calibration is None:
         what = "it needs validation files, and a base with a confidence"

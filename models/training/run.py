@@ -94,24 +94,17 @@ def train_stages(
     folders = [out]
     for _ in stages[1:]:
         folders.insert(0, folders[0] / "base")
-    if start := getattr(stages[0], "base", None):  # not after minutes of reading
+    start = getattr(stages[0], "base", "")
+    if start:  # not after minutes of reading
         check_model(start)
-        if Path(start).resolve() in {(folder / "model").resolve() for folder in folders}:
-            raise TrainingError(f"the run would replace its base '{start}': choose another --out")
+    if Path(start).resolve() in {(folder / "model").resolve() for folder in folders}:
+        raise TrainingError(f"the run would replace its base '{start}': choose another --out")
     begun = any((folder / "checkpoint").is_dir() for folder in folders)
     if resume and not begun:
         _log.warning("%s has no checkpoint: the run starts from the beginning", out)
     elif begun and not resume:
         _log.warning("the run in %s is replaced; --resume would have continued it", out)
-    last = stages[-1]
-    # Mistakes in what is read later are reported now, not after hours of training.
-    for later in stages[1:]:
-        if isinstance(later, EncoderConfig):
-            read_data(later, find)
-            read_minimal_windows(later, find)
-            validation_dialogues(later.validation, find, min(LENGTHS))
-    if isinstance(last, EncoderConfig):
-        read_answer_data(last.answers, find)
+    check_later_data(stages, find)
     base: Path | None = None
     for folder, stage in zip(folders, stages, strict=True):
         config = stage.model_copy(update={"base": str(base)}) if base else stage
@@ -120,16 +113,36 @@ def train_stages(
             make_learner(config, find), folder, resume=resume, report=report, successor=successor
         )
     model = out / "model"
-    calibrate(model, last, find)
-    if isinstance(last, EncoderConfig) and last.answers.pools:
-        add_example_space(model, last, find)
-        calibrate_examples(model, last, find)
-    elif isinstance(last, EncoderConfig):
-        keep_examples(model, str(start))
-    add_reranker(model, last, find, out / SERVED)
+    last = stages[-1]
+    if isinstance(last, EncoderConfig):
+        complete_encoder(model, last, find, start)
+    if isinstance(last, CrossEncoderConfig):
+        add_reranker(model, last, find, out / SERVED)
     if isinstance(last, EncoderConfig | MultilingualConfig):
         update_card(model, "encoder", UtteranceEncoder(model).facts)
     return model
+
+
+def check_later_data(stages: Sequence[Config], find: Find) -> None:
+    """Report mistakes in what is read later now, not after hours of training."""
+    for later in stages[1:]:
+        if isinstance(later, EncoderConfig):
+            read_data(later, find)
+            read_minimal_windows(later, find)
+            validation_dialogues(later.validation, find, min(LENGTHS))
+    last = stages[-1]
+    if isinstance(last, EncoderConfig):
+        read_answer_data(last.answers, find)
+
+
+def complete_encoder(model: Path, config: EncoderConfig, find: Find, start: str) -> None:
+    """Fit a trained encoder's confidence and use of examples, or keep the latter of the start."""
+    calibrate(model, config, find)
+    if config.answers.pools:
+        add_example_space(model, config, find)
+        calibrate_examples(model, config, find)
+    else:
+        keep_examples(model, start)
 
 
 def make_learner(config: Config, find: Find) -> Learner[Any]:

@@ -73,12 +73,7 @@ def evaluate_next_utterance(
     return result
 
 
-def ranks_by_length(system: System, split: Split) -> Metrics:
-    """Return the retrieval metrics, mean over lengths and `METRIC/h=LENGTH`."""
-    return _measure_by_length(ranks_among_length(system, split), split)
-
-
-def ranks_in_full_pool(system: System, split: Split) -> Metrics:
+def measure_in_full_pool(system: System, split: Split) -> Metrics:
     """Return the retrieval metrics against the whole pool, over all contexts together."""
     contexts = np.arange(len(split.contexts))
     pool = np.arange(len(split.pool))
@@ -88,8 +83,8 @@ def ranks_in_full_pool(system: System, split: Split) -> Metrics:
 
 def _measure(name: str, system: System, split: Split) -> Row:
     of_true = ranks_among_length(system, split)
-    metrics = _measure_by_length(of_true, split) | _measure_by_words(of_true, split)
-    metrics |= ranks_in_full_pool(system, split)
+    metrics = measure_by_length(of_true, split) | _measure_by_words(of_true, split)
+    metrics |= measure_in_full_pool(system, split)
     outcomes = Outcomes(of_true.expected, split.lengths.astype(str), split.dialogues)
     return Row(name, metrics, turn_ms(system, split, TIMED_CANDIDATES), outcomes)
 
@@ -104,7 +99,13 @@ def ranks_among_length(system: System, split: Split) -> Ranks:
     return of_true[np.argsort(np.concatenate(groups))]
 
 
-def _measure_by_length(of_true: Ranks, split: Split) -> Metrics:
+def measure_by_length(of_true: Ranks, split: Split) -> Metrics:
+    """Return the retrieval metrics, mean over lengths and `METRIC/h=LENGTH`.
+
+    Args:
+        of_true: (N,) ranks among the contexts of equal length.
+        split: The N contexts.
+    """
     lengths, counts = np.unique(split.lengths, return_counts=True)
     return average_settings(
         {

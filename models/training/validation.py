@@ -21,7 +21,7 @@ from turnwise.models.evaluation.long_term import (
     make_goal_sets,
 )
 from turnwise.models.evaluation.metrics import Scores, ranks_of
-from turnwise.models.evaluation.next_utterance import ranks_by_length
+from turnwise.models.evaluation.next_utterance import measure_by_length, ranks_among_length
 from turnwise.models.evaluation.ranking import Building, RankingExample, build_ranking
 from turnwise.models.evaluation.short_term import (
     ShortTermExample,
@@ -65,8 +65,8 @@ class ValidationSplit:
         choice; so no task counts more because it has more candidates.
         """
         system = recommended_system(encode_split(encoder, self.split), aggregation)
-        ranks = ranks_by_length(system, self.split)
-        measured = {"average_rank": ranks["average_rank"]}
+        metrics = measure_by_length(ranks_among_length(system, self.split), self.split)
+        measured = {"average_rank": metrics["average_rank"]}
         if self.examples:
             measured["short_term_rank"] = short_term_average_rank(encoder, self.examples)
         if self.goal_sets:
@@ -132,7 +132,8 @@ def pairwise_validator(
     names = ("average_rank", "r@1", "r@10", "mrr")
 
     def validate(model: PairwiseModel) -> dict[str, float]:
-        measured = (ranks_by_length(pairwise_system(model, split), split) for split in splits)
+        ranks = (ranks_among_length(pairwise_system(model, split), split) for split in splits)
+        measured = map(measure_by_length, ranks, splits)
         return means({name: metrics[name] for name in names} for metrics in measured)
 
     return validate

@@ -302,7 +302,14 @@ class UtteranceEncoder(BaseEncoder):
 
     def is_too_long(self, item: RoleText) -> bool:
         """Return whether a text has more word pieces than the model reads."""
-        return is_truncated(self.model, self.prefixed(item))
+        text = self.prefixed(item)
+        tokenizer = self.model.tokenizer
+        limit = cast("int", self.model.max_seq_length)
+        longest = len(text.encode())  # a word piece has at least one byte
+        if longest + tokenizer.num_special_tokens_to_add() <= limit:
+            return False
+        with _TOKENIZING:
+            return len(tokenizer(text, verbose=False)["input_ids"]) > limit
 
     def forward(self, tokens: list[list[int]]) -> Float32:
         """Encode n texts in word pieces as one padded batch, n ≥ 1; (n, d) unit rows."""
@@ -469,17 +476,6 @@ def tokenize(
                 text = cut_middle(texts[index], whole["offset_mapping"], limit)
                 ids[index] = model.tokenizer(text, truncation=True, max_length=limit)["input_ids"]
     return ids
-
-
-def is_truncated(model: SentenceTransformer, text: str) -> bool:
-    """Return whether a text, its prefix included, has more word pieces than the model reads."""
-    tokenizer = model.tokenizer
-    limit = cast("int", model.max_seq_length)
-    longest = len(text.encode())  # a word piece has at least one byte
-    if longest + tokenizer.num_special_tokens_to_add() <= limit:
-        return False
-    with _TOKENIZING:
-        return len(tokenizer(text, verbose=False)["input_ids"]) > limit
 
 
 def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> Iterator[list[int]]:

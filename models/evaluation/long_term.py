@@ -31,10 +31,9 @@ from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import Context, Split, VectorTable, encode_split, split_of
 from turnwise.models.evaluation.systems import (
     System,
+    encoder_systems,
     example_ms,
     lexical_systems,
-    linear_systems,
-    other_systems,
     precomputed_system,
     pull_system,
     scores_of,
@@ -240,7 +239,7 @@ def _encoded_systems(
             goal_pulls(system, split),
             partial(_encode_turn, encoder, system, goal_sets),
         )
-        for system in [pull_system(encoded), *linear_systems(encoded), *other_systems(encoded)]
+        for system in [pull_system(encoded), *encoder_systems(encoded)]
     ]
     return _planning_systems(
         label,

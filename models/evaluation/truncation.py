@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from turnwise.models.data import Dialogue
-from turnwise.models.encoder.torch import UtteranceEncoder, is_truncated
+from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.rerankers.ioi.model import IoI
 from turnwise.models.rerankers.ioi.vocabulary import has_more_words
@@ -101,4 +101,4 @@ def _is_truncated(model: Model, text: str) -> bool:
     # A pairwise model reads all texts as candidates.
     role = Role.AFTER if isinstance(model, PairwiseModel) else Role.SECOND
     encoder = model.encoder if isinstance(model, PairwiseModel) else model
-    return is_truncated(encoder.model, encoder.prefixed(RoleText(text, role, Relation.OTHER)))
+    return encoder.is_too_long(RoleText(text, role, Relation.OTHER))

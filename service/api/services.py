@@ -5,33 +5,29 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from turnwise.service.api.access.admission import Admission
 from turnwise.service.api.access.concurrency import ConcurrencyLimit
 from turnwise.service.api.access.keys import ApiKeys
+from turnwise.service.encoder.batcher import Priority
+from turnwise.service.encoder.model import Encoder
+from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.observe.descriptors import descriptors_left
 from turnwise.service.observe.metrics import Metrics
+from turnwise.service.pools import FollowedPools, PoolFollower
 from turnwise.service.settings import Settings
 from turnwise.service.threads import FairThreads
-
-if TYPE_CHECKING:  # what answers `/livez` and checks keys should not load these
-    from turnwise.service.encoder.batcher import Priority
-    from turnwise.service.encoder.model import Encoder
-    from turnwise.service.encoder.queue import EncoderQueue
-    from turnwise.service.pools import FollowedPools, PoolFollower
-    from turnwise.service.use_cases.candidates import Candidates
-    from turnwise.service.use_cases.chat import Chat
-    from turnwise.service.use_cases.learning import Learning
-    from turnwise.service.use_cases.plan import Planning
-    from turnwise.service.use_cases.pools import Pools
-    from turnwise.service.use_cases.rank import Ranking
-    from turnwise.service.use_cases.rerank import DocumentRanking
-    from turnwise.service.use_cases.search import Search
-    from turnwise.service.use_cases.sessions import Sessions
-    from turnwise.service.use_cases.turn import Turns
-    from turnwise.service.use_cases.upload_checks import UploadChecks
-
+from turnwise.service.use_cases.candidates import Candidates
+from turnwise.service.use_cases.chat import Chat
+from turnwise.service.use_cases.learning import Learning
+from turnwise.service.use_cases.plan import Planning
+from turnwise.service.use_cases.pools import Pools
+from turnwise.service.use_cases.rank import Ranking
+from turnwise.service.use_cases.rerank import DocumentRanking
+from turnwise.service.use_cases.search import Search
+from turnwise.service.use_cases.sessions import Sessions
+from turnwise.service.use_cases.turn import Turns
+from turnwise.service.use_cases.upload_checks import UploadChecks
 
 Check = Callable[[], Awaitable[bool]]
 
@@ -80,10 +76,10 @@ class EncoderServices:
     settings: Settings
     metrics: Metrics
     admission: Admission
-    concurrency: Mapping["Priority", ConcurrencyLimit]
+    concurrency: Mapping[Priority, ConcurrencyLimit]
     keys: ApiKeys
-    encoder: "Encoder"
-    queues: Sequence["EncoderQueue"]
+    encoder: Encoder
+    queues: Sequence[EncoderQueue]
     bodies: FairThreads
     """The threads that parse large bodies and write large answers."""
     scrapes: SharedScrapes = field(default_factory=SharedScrapes)
@@ -110,19 +106,19 @@ class Services(EncoderServices):
 
     uploads: FairThreads
     """The threads that read candidates. It may take seconds, for which bodies must not wait."""
-    turns: "Turns"
-    chat: "Chat"
-    sessions: "Sessions"
-    learning: "Learning"
-    ranking: "Ranking"
-    document_ranking: "DocumentRanking"
-    search: "Search"
-    planning: "Planning"
-    pools: "Pools"
-    candidates: "Candidates"
-    upload_checks: "UploadChecks"
-    followed_pools: "FollowedPools"
-    pool_follower: "PoolFollower"
+    turns: Turns
+    chat: Chat
+    sessions: Sessions
+    learning: Learning
+    ranking: Ranking
+    document_ranking: DocumentRanking
+    search: Search
+    planning: Planning
+    pools: Pools
+    candidates: Candidates
+    upload_checks: UploadChecks
+    followed_pools: FollowedPools
+    pool_follower: PoolFollower
     redis_answers: Check
     """Returns whether Redis accepts writes."""
     store_answers: Check | None = None

@@ -80,6 +80,7 @@ class Sessions:
         Raises:
             InvalidRequest: The filter makes no sense.
             SessionStarted: It has turns, and another responder.
+            NamespaceFull: It would be new, and the namespace has as many as it may have.
             Overloaded: Too many changes of the session wait.
         """
         Filter.of(request.where)

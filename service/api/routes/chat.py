@@ -16,6 +16,7 @@ from turnwise.service.api.http.headers import UNCACHED
 from turnwise.service.api.http.problems import problem
 from turnwise.service.errors import (
     FallbackUnavailable,
+    NamespaceFull,
     ServiceError,
     SessionFull,
     StateUnavailable,
@@ -69,6 +70,7 @@ _log = logging.getLogger("turnwise.chat")
             *POOL_ERRORS,
             TurnConflict,
             SessionFull,
+            NamespaceFull,
             FallbackUnavailable,
             *ENCODING_ERRORS,
             body=True,

@@ -22,6 +22,7 @@ from turnwise.service.errors import (
     DeadlineExceeded,
     FeedbackFull,
     IdempotencyMismatch,
+    NamespaceFull,
     Overloaded,
     PoolNotReady,
     SessionFull,
@@ -90,6 +91,7 @@ _SAID = {
             CandidateNotFound,
             TurnConflict,
             SessionFull,
+            NamespaceFull,
             *ENCODING_ERRORS,
             body=True,
         ),
@@ -120,7 +122,9 @@ async def post_turn(
     operation_id="put_session",
     summary="Set the responder or the filter",
     response_model=Transcript,
-    responses=failures(SessionStarted, Overloaded, DeadlineExceeded, StateUnavailable, body=True),
+    responses=failures(
+        SessionStarted, NamespaceFull, Overloaded, DeadlineExceeded, StateUnavailable, body=True
+    ),
 )
 async def put_session(
     services: ServicesDep, namespace: Selecting, session_id: SessionPath, session: SessionRequest

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 from turnwise.models.errors import DataError
@@ -145,13 +146,17 @@ class FieldReader:
         return ", ".join(named)
 
     def _find_misspelt(self) -> list[str]:
-        """Return the usual names that the file lacks and that names of metadata are near to."""
+        """Return the usual names that the file lacks and that names of metadata are near to.
+
+        Of a part that the file has under another name, only the preferred name counts.
+        """
         if self.columns.metadata is not None:
             return []
         parts = [part for part in _NAMES if getattr(self.columns, part) is None]
         metadata = self._sources["metadata"]
         there = {_fold(name) for part in parts for name in self._sources[part]} | {*metadata}
-        usual = [name for name in (*parts, AFTER) if name not in there]
+        wanted = [(part,) if self._sources[part] else _NAMES[part] for part in parts]
+        usual = [name for name in (*chain(*wanted), AFTER) if name not in there]
         near = (get_close_matches(_fold(name), usual, 1, _NEAR) for name in metadata)
         return list(dict.fromkeys(name for names in near for name in names))
 

@@ -103,8 +103,9 @@ def test_rows_of_an_answer_are_one_candidate_with_all_their_questions(tmp_path: 
     ("header", "meant"),
     [
         ("text,topic,exampels", ["examples"]),
-        ("Answer,Example 1,grop", ["examples", "group"]),
+        ("Answer,Example 1,grop", ["example", "group"]),
         ("text,After", ["after"]),
+        ("answer,qestion,intents", ["question", "intent"]),
         ("answer,txt,_id", ["text", "id"]),
         ("text,id,uid,texts", []),
         ("text,examples,group,after,id,body", []),

@@ -34,8 +34,16 @@ def learn(
     """
     from turnwise.service.journal.proposals import propose_examples
 
-    for proposal in propose_examples(journal, namespace, pool, min_times):
+    proposals = list(propose_examples(journal, namespace, pool, min_times))
+    for proposal in proposals:
         typer.echo(json.dumps(proposal, ensure_ascii=False))
+    if not proposals:
+        times = write_count(min_times, "time")
+        typer.echo(
+            f"no proposal: the journal has no utterance after which a candidate of pool {pool} was "
+            f"chosen {times}; see --min-times and --namespace",
+            err=True,
+        )
 
 
 def remove(

@@ -161,6 +161,9 @@ def test_examples_of_a_journal_are_proposed_and_added(
     ]
     once = turnwise("pool", "learn", "--journal", folder, "--pool", "default", "--min-times", "1")
     assert "Is it late?" in once.out
+    none = turnwise("pool", "learn", "--journal", folder, "--pool", "default", "--min-times", "3")
+    assert none.out == ""
+    assert "no proposal" in none.err
 
 
 def test_examples_are_added_to_candidates_and_change_nothing_else(

@@ -32,8 +32,8 @@ async def examine_redis(redis: Redis) -> list[Finding]:
         return [Finding("redis", "warn", lacks, advice)]
     except (RedisError, RedisClusterException, OSError) as error:
         advice = "start it, or correct TURNWISE_REDIS_URL"
-        if isinstance(error, ResponseError):  # it has been reached
-            advice = _IN_RUNBOOK
+        if isinstance(error, ResponseError) or isinstance(error.__cause__, ResponseError):
+            advice = _IN_RUNBOOK  # it has been reached; the client wraps what it says to a PING
         return [Finding("redis", "fail", f"INFO failed: {explain_error(error)}", advice)]
     return [
         finding

@@ -92,6 +92,20 @@ async def test_a_user_that_does_not_reach_the_pools_is_a_failure(redis_server: R
 
 
 @pytest.mark.anyio
+async def test_a_server_that_answers_with_an_error_is_not_one_to_start(
+    redis_server: RedisServer,
+) -> None:
+    redis_server.command("ACL", "SETUSER", "default", "-ping")
+    try:
+        async with connect(redis_server.url, cluster=False, timeout=5.0) as redis:
+            (finding,) = await examine_redis(redis)
+    finally:
+        redis_server.command("ACL", "SETUSER", "default", "+ping")
+    assert finding.grade == "fail"
+    assert "docs/runbook.md" in finding.advice
+
+
+@pytest.mark.anyio
 async def test_writes_are_tried(redis_server: RedisServer) -> None:
     redis_server.command("ACL", "SETUSER", "app", "on", ">pw", "~tw:*", "+@read", "+@scripting")
     reads = redis_server.url.replace("://", "://app:pw@")

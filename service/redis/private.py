@@ -109,6 +109,11 @@ class _Version(NamedTuple):
         return f"{self.name} {self.number}"
 
 
+def has_data(folder: Path) -> bool:
+    """Return whether a private Redis, of this release or an earlier one, keeps data in a folder."""
+    return (folder / _FORMER).exists()  # a server of this release has a folder of this name
+
+
 def running_url(folder: Path) -> str | None:
     """Return the URL of the server that another process has on a folder, if there is one."""
     try:

@@ -22,6 +22,7 @@ from turnwise.service.pools.stores import connect_store
 from turnwise.service.redis.connection import connect
 from turnwise.service.redis.private import (
     PrivateRedisError,
+    has_data,
     running_or_started,
     server_program,
 )
@@ -132,6 +133,6 @@ async def _examine_pools(settings: Settings, redis: Redis, fingerprint: str) -> 
 async def _start_private_redis(folder: Path, stack: AsyncExitStack) -> str | None:
     """Return the URL of the private Redis, started if it has data; None if it has none."""
     server_program()
-    if not (folder / "appendonly.aof").exists():
+    if not has_data(folder):
         return None
     return await stack.enter_async_context(running_or_started(folder))

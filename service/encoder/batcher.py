@@ -147,7 +147,7 @@ class Batcher:
 
     More urgent lanes go first. In a lane the namespaces take turns: the next batch is for the one
     whose last batch is longest ago. So a namespace waits for at most one batch of each other one,
-    however many texts that has. The texts of one namespace go by priority, then in order of
+    however many texts the others send. The texts of one namespace go by priority, then in order of
     arrival.
 
     It is not thread-safe: callers hold a lock.
@@ -180,8 +180,8 @@ class Batcher:
     def count_ahead(self, priority: Priority, namespace: str) -> Counter[Priority]:
         """Return how many texts of each priority go before a new text of a namespace.
 
-        In a lane the namespaces alternate. So each other namespace puts at most one text more than
-        this one has waiting before the new one.
+        In a lane the namespaces alternate. So if this namespace has n texts waiting, at most n + 1
+        of each other namespace go first.
         """
         ahead = Counter[Priority]()
         own_in_lane = 0

@@ -47,9 +47,9 @@ _WRITER = "redis.server"
 _log = logging.getLogger("turnwise.redis")
 
 # $1 is the socket's folder, the rest the server's command line. `$$` in the watchdog is the
-# process that becomes the server. The lock comes as the standard error, since a shell knows files
-# by one digit. The watchdog lets go of it before it exits, so whoever waits for that finds the
-# folder free.
+# process that becomes the server. The lock is passed as standard error, because a shell can name
+# only the file descriptors 0 to 9. The watchdog closes it before it exits: whoever waits for its
+# exit finds the folder free.
 _WATCHED = """
 exec 3<&0 4>&2 </dev/null 2>/dev/null
 folder=$1; shift

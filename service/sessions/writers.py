@@ -1,8 +1,8 @@
 """`SessionWriters`: the writers of a session on this replica go one after another.
 
-Without them, each of N writers at once would read, encode and search again for every other one that
-commits first. Writers on other replicas are not in line: between replicas a commit fails if another
-one came first, and its writer tries again. Readers never wait.
+Without it, concurrent writers would all read, encode and search again whenever one of them commits.
+Writers on other replicas are not in line. Between replicas a commit fails if another one came
+first, and its writer tries again. Readers never wait.
 """
 
 import asyncio

@@ -23,9 +23,10 @@ from turnwise.service.errors import Overloaded
 from turnwise.service.observe.metrics import Metrics
 
 LIMIT = 16
-"""Requests in progress at once. On two cores, five times the load that they take gave .81 of the
-best throughput, and a 99th percentile of 1.6 s (`benchmarks.overload`). Twice as many requests gave
-2 % more turns a second to 32 clients that wait for their answers, but fewer under overload."""
+"""Requests in progress at once. On two cores, a replica under five times that load had
+.81 of its best throughput and a 99th percentile of 1.6 s (`benchmarks.overload`). With twice this
+limit, 32 clients that wait for their answers got 2 % more turns a second, and fewer under overload.
+"""
 SHARE = 12
 """Requests in progress of one namespace."""
 WAIT_SECONDS = 1.5
@@ -33,7 +34,7 @@ WAIT_SECONDS = 1.5
 _BYTES = 1 << 14
 """Bytes of a body that count as one more request of its namespace."""
 _RECENT = 32
-"""The mean interval of so many places that became free is the pace."""
+"""Number of places that lately became free, whose mean interval is the pace."""
 
 
 class Place:

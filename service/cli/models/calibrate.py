@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from turnwise.service.client import Client, GivenTurn, PoolCalibration, Ranked, Selected
 
 FEWEST = 10
-"""Least number of answers of a calibration."""
+"""Fewest answers that a calibration needs."""
 FEW = 200
-"""Number of answers below which the command says that they are few."""
+"""With fewer answers than this, the command says that they are few."""
 PRIOR_WEIGHT = (4.0, 1.0)
 """The prior of slope and offset: 1 and 0, the calibration of the model's card, with standard
 deviations of 0.5 and 1. Forty answers that agree with each other outweigh it."""

@@ -25,7 +25,7 @@ export function startGoals() {
 
 /** Replace all goals and utterances to avoid by one goal, which the user should say; rank. */
 export async function leadTo(text) {
-  byId("goals").replaceChildren();
+  byId("goal-list").replaceChildren();
   byId("avoid").replaceChildren();
   addGoal(text);
   await update();
@@ -33,7 +33,7 @@ export async function leadTo(text) {
 
 /** Add a goal. */
 export function addGoal(text = "", speaker = "user") {
-  const free = [...byId("goals").querySelectorAll(".text")].find((field) => !field.value);
+  const free = [...byId("goal-list").querySelectorAll(".text")].find((field) => !field.value);
   if (free && text) {
     free.value = text;
     free.closest(".aim").querySelector("select").value = speaker;
@@ -47,7 +47,7 @@ export function addGoal(text = "", speaker = "user") {
     h("input.number", { type: "range", min: -1, max: 2, step: 0.1, value: 1 }),
     h("output", {}, "1.00"),
   );
-  return add(byId("goals"), "Goal", text, speaker, weight);
+  return add(byId("goal-list"), "Goal", text, speaker, weight);
 }
 
 function addAvoided() {
@@ -100,7 +100,7 @@ const soon = debounced(() => attempt(update));
 
 async function update() {
   if (location.hash !== "#goals" || session.busy) return;
-  const goals = values("goals").map(({ number, ...goal }) => ({ ...goal, weight: number }));
+  const goals = values("goal-list").map(({ number, ...goal }) => ({ ...goal, weight: number }));
   const avoid = values("avoid").map(({ number, ...goal }) => ({ ...goal, threshold: number }));
   const { name, settings, turns } = session;
   const fit_weight = Number(byId("fit-weight").value);

@@ -31,7 +31,7 @@ export async function refreshPools() {
   byId("pools-facts").textContent = pools.length
     ? `${thousands(total)} candidates in ${pools.length} pool${pools.length > 1 ? "s" : ""}`
     : "";
-  byId("pools").replaceChildren(
+  byId("pool-list").replaceChildren(
     pools.length ? table(pools) : empty("No pool yet. Upload a file of candidates."),
   );
   window.dispatchEvent(new Event("pools"));

@@ -70,7 +70,7 @@ def hold_dialogue(browser: Browser, url: str) -> None:
     replies.screenshot(path=FOLDER / "console-replies.png")
     goals = opened(browser, url, "goals", "dark")
     expect(goals.locator(".turn")).to_have_count(len(DIALOGUE))
-    goals.locator("#goals .text").fill("Great, we will take the room. Thank you!")
+    goals.locator("#goal-list .text").fill("Great, we will take the room. Thank you!")
     goals.get_by_role("button", name="Add an utterance to avoid").click()
     goals.locator("#avoid .text").fill("That is too expensive for us.")
     goals.locator("#avoid input[type=range]").fill("0.7")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
-from tests.service.console.conftest import Console, OpenConsole
+from tests.service.console.conftest import VIEWS, Console, OpenConsole
 from tests.support.messages import QUESTIONS, REPLIES
 from tests.support.service import Launch, Live, api_key
 from tests.support.waiting import eventually
@@ -440,6 +440,15 @@ def test_a_reload_goes_on_where_the_session_stands(console: Console) -> None:
     console.page.get_by_role("button", name="New session").click()
     expect(console.posts).to_have_count(0)
     assert console.session != session
+
+
+def test_a_link_to_a_view_shows_its_top(live: Live, console_of: OpenConsole) -> None:
+    console = console_of(live, viewport={"width": 1000, "height": 400}).open("pools")
+    expect(console.page.get_by_label("Delete default")).to_be_visible()
+    for view in VIEWS:
+        console.view(view)
+        console.view(view)
+        assert console.page.evaluate("scrollY") == 0, view
 
 
 def test_filters_of_the_turns_and_of_the_session_hold_and_wrong_ones_say_why(

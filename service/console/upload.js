@@ -48,7 +48,7 @@ async function put() {
 
 /** The columns and the encoding that the form names. */
 function given() {
-  const fields = ["text_column", "examples_column", "encoding"].map((name) => [
+  const fields = ["text_column", "examples_column", "id_column", "encoding"].map((name) => [
     name,
     byId(`upload-${name.replace("_", "-")}`).value.trim(),
   ]);

@@ -165,13 +165,14 @@ def test_examples_that_somebody_else_added_meanwhile_stay(pools: Console) -> Non
 
 def test_a_file_with_other_columns_and_another_encoding_is_uploaded(pools: Console) -> None:
     page = pools.page
-    table = "Frage;Antwort\nWo ist der Käse?;Im Kühlschrank.\n".encode("cp1252")
+    table = "Frage;Antwort;Nr\nWo ist der Käse?;Im Kühlschrank.;k1\n".encode("cp1252")
     page.locator("#upload-pool").fill("kitchen")
     file: Any = {"name": "kitchen.csv", "mimeType": "text/csv", "buffer": table}
     page.locator("#upload-file").set_input_files(file)
     page.get_by_text("Columns and encoding").click()
     page.get_by_label("Column of the texts").fill("Antwort")
     page.get_by_label("Column of the examples").fill("Frage")
+    page.get_by_label("Column of the ids").fill("Nr")
     page.get_by_label("Encoding").fill("cp1252")
     page.get_by_role("button", name="Upload").click()
     expect(page.locator("#upload-words")).to_contain_text("Version 1: 1 new or changed")
@@ -181,4 +182,5 @@ def test_a_file_with_other_columns_and_another_encoding_is_uploaded(pools: Conso
     page.get_by_role("button", name="Use the pool shop").click()
     expect(page.locator("#browse-pool")).to_have_value("shop")
     (candidate,) = pools.live.get("/pools/kitchen/candidates")["candidates"]
-    assert (candidate["text"], candidate["examples"]) == ("Im Kühlschrank.", ["Wo ist der Käse?"])
+    assert (candidate["id"], candidate["text"]) == ("k1", "Im Kühlschrank.")
+    assert candidate["examples"] == ["Wo ist der Käse?"]

@@ -71,11 +71,11 @@ def utterances(number: int, size: int) -> list[str]:
     return list(islice(sayings(number), size))
 
 
-def conversation(size: int, number: int = 0) -> list[dict[str, str]]:
+def conversation(size: int) -> list[dict[str, str]]:
     speakers = ("user", "bot")
     return [
         {"speaker": speakers[index % 2], "text": text}
-        for index, text in enumerate(utterances(number, size))
+        for index, text in enumerate(utterances(0, size))
     ]
 
 

@@ -29,7 +29,7 @@ from turnwise.models.evaluation.confidence import (
 )
 from turnwise.models.training.calibration import calibrate
 from turnwise.models.training.config import EncoderConfig, read_stages
-from turnwise.models.training.corpora import Find, finder, read_source, validation_utterances
+from turnwise.models.training.corpora import Find, finder, read_source, validation_texts
 
 RECIPE = DEFAULT_MODEL.parent / "training" / "recipes" / "default.toml"
 WITHIN = (
@@ -53,7 +53,7 @@ def measure(config: EncoderConfig, find: Find, files: list[str]) -> None:
     encoder = UtteranceEncoder(precision=config.precision)
     corpora = (read_dialogues(find(corpus.path), corpus.format) for corpus in config.data)
     bank = Bank.of(encoder, texts_of(chain.from_iterable(corpora)), max(SIZES))
-    used = {*validation_utterances(config.validation, find)}
+    used = {*validation_texts(config.validation, find)}
     used |= {d.texts for corpus in config.data for d in read_source(corpus, find)}
     for file in files:
         left = [d for d in read_dialogues(find(file)) if d.texts not in used]

@@ -55,9 +55,9 @@ def _restore_matrix(name: str, stored: Arrays) -> Float32:
 
 
 def factors_of(name: str, stored: Collection[str]) -> list[str]:
-    """Return the names of what a matrix is multiplied by, and of what it is divided by then.
+    """Return the names of the scales of a matrix: the first multiplies it, the second divides it.
 
-    There are none of an array that is not in 8 bits.
+    An array that is not in 8 bits has none.
     """
     if _scale_of(name) not in stored:
         return []

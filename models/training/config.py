@@ -1,8 +1,8 @@
 """The configuration of a training run: one TOML file, in which comments give the reasons.
 
-`read_stages` reads a file of any kind: an encoder, a pairwise model or an IoI network. Most
-defaults are the published settings. The exceptions are `batch_windows` (the papers count pairs and
-triples, not windows) and the `decay` of IoI.
+`read_stages` reads the file of any kind of model. For the models of the papers most defaults are
+the published settings. The exceptions are `batch_windows` (the papers count pairs and triples, not
+windows) and the `decay` of IoI.
 """
 
 import math

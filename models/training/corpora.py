@@ -204,7 +204,7 @@ def validation_dialogues(
     return files
 
 
-def validation_utterances(validation: Validation, find: Find) -> Validating:
+def validation_texts(validation: Validation, find: Find) -> Validating:
     """Return the texts of the dialogues that `validation_dialogues` draws."""
     files = validation_dialogues(validation, find, 0)
     return frozenset(d.texts for d in chain.from_iterable(files.values()))

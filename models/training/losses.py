@@ -1,6 +1,6 @@
 """The loss functions (objectives): curved contrastive (CCL), C3L, order, distillation and others.
 
-All share the vectors of a step, in which each text is encoded once.
+Those of dialogues share the vectors of a step (`Vectors`), in which each text is encoded once.
 
 | objective | inputs | paper |
 |---|---|---|
@@ -14,6 +14,7 @@ All share the vectors of a step, in which each text is encoded once.
 | `distillation_loss` | texts as [AFTER] and in a context role, a teacher's vectors of them | ours |
 | `similarity_loss` | utterances as examples, another encoder's vectors of them | ours |
 | `minimal_pairs_loss` | running queries of pairs of contexts, a reply to each | ours |
+| `list_loss` | logits of candidates, in lists | ListNet |
 | `NliHead` | premises, hypotheses, labels | Sentence-BERT |
 
 The vectors of a step are laid out by window and turn, as in `windows.WindowBatch`: `first`,

@@ -29,7 +29,7 @@ from turnwise.models.training.corpora import (
     draw_epoch,
     epoch_generator,
     read_source,
-    validation_utterances,
+    validation_texts,
 )
 from turnwise.models.training.losses import list_loss
 from turnwise.models.training.trainer import make_optimiser, warm_up_and_decay
@@ -58,7 +58,7 @@ class CrossEncoderLearner:
         encoder = UtteranceEncoder(config.base)
         self.model = load_start(config, encoder.model)
         self.model.network.train()
-        validating = validation_utterances(config.validation, find)
+        validating = validation_texts(config.validation, find)
         self.corpora: Corpora[RankingExample] = [
             (read_lists(corpus, find, config, encoder, validating), corpus.pairs)
             for corpus in config.data

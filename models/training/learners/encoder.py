@@ -52,7 +52,7 @@ from turnwise.models.training.corpora import (
     epoch_generator,
     read_nli,
     read_windows,
-    validation_utterances,
+    validation_texts,
     warn_of_cut_texts,
 )
 from turnwise.models.training.frozen import Encode, FrozenEncoder
@@ -121,7 +121,7 @@ class EncoderLearner(nn.Module):
         self._teacher = load_teacher(config)
         if self.heads and self._teacher and load_heads(config.base) is None:
             self._start_heads(self.heads, self._teacher)
-        self._scaled_by = self._draw_tokens() if config.eight_bits else []
+        self._scale_tokens = self._draw_scale_tokens() if config.eight_bits else []
         if config.eight_bits:
             self._simulate_eight_bits(self.encoder)
         self._base = deepcopy(_parameters(self.encoder, self.heads)) if config.keep_base else []
@@ -335,8 +335,8 @@ class EncoderLearner(nn.Module):
         said = dict.fromkeys(u.text for window in windows for u in window.utterances)
         return list(islice(said, number))
 
-    def _draw_tokens(self) -> list[list[int]]:
-        """Return texts as the encoder reads them, in turns as a context's and as a candidate's."""
+    def _draw_scale_tokens(self) -> list[list[int]]:
+        """Return the word pieces of texts for the scales: half are candidates, half of contexts."""
         texts = self._draw_texts(SCALE_TEXTS)
         return self._reader.tokenize([*candidate_inputs(texts[::2]), *said_inputs(texts[1::2])])
 
@@ -394,7 +394,10 @@ class EncoderLearner(nn.Module):
         save_model(self.blend_with_base(), folder, self.config)
 
     def blend_with_base(self) -> UtteranceEncoder:
-        """Return the encoder, averaged with the base's (Wortsman et al., 2022)."""
+        """Return the encoder as it is kept: averaged with the base's (Wortsman et al., 2022).
+
+        In 8 bits its weights are rounded.
+        """
         if not (self.config.keep_base or self.config.eight_bits):
             return self._wrap(self.encoder, self.heads)
         encoder, heads = deepcopy((self.encoder, self.heads))
@@ -407,8 +410,10 @@ class EncoderLearner(nn.Module):
         return self._wrap(encoder, heads)
 
     def _simulate_eight_bits(self, encoder: SentenceTransformer) -> None:
+        """Let an encoder compute in 8 bits, with the base's scales if only heads learn."""
+
         def run() -> None:
-            for tokens in self._scaled_by:
+            for tokens in self._scale_tokens:
                 forward(encoder, [tokens])
 
         scales = find_file(self.config.base, SCALES_FILE)
@@ -437,7 +442,7 @@ def read_data(config: EncoderConfig, find: Find) -> tuple[Corpora[Window], Seque
     Raises:
         DataError: A file is missing or malformed, or all corpora hold a single dialogue.
     """
-    validating = validation_utterances(config.validation, find)
+    validating = validation_texts(config.validation, find)
     corpora = [(read_windows(corpus, find, validating), corpus.windows) for corpus in config.data]
     if len({window.dialogue for windows, _ in corpora for window in windows}) < 2:
         file = str(find(config.data[0].path))
@@ -455,7 +460,7 @@ def read_similar(config: EncoderConfig, find: Find) -> SimilarUtterances | None:
     """
     if not config.similar:
         return None
-    validating = validation_utterances(config.validation, find)
+    validating = validation_texts(config.validation, find)
     return SimilarUtterances.read(config.similar, find, validating, config.seed)
 
 

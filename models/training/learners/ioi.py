@@ -23,7 +23,7 @@ from turnwise.models.training.corpora import (
     draw_batches,
     epoch_generator,
     read_pairs,
-    validation_utterances,
+    validation_texts,
 )
 from turnwise.models.training.validation import ioi_validator
 
@@ -41,7 +41,7 @@ class IoILearner:
         """
         self.config = config
         is_truncated = partial(has_more_words, config.network.words)
-        validating = validation_utterances(config.validation, find)
+        validating = validation_texts(config.validation, find)
         read = [
             read_pairs(corpus, find, config.network.turns, is_truncated, validating)
             for corpus in config.data

@@ -31,7 +31,7 @@ from turnwise.models.training.corpora import (
     epoch_generator,
     read_distinct_texts,
     read_translations,
-    validation_utterances,
+    validation_texts,
 )
 from turnwise.models.training.losses import distillation_loss
 from turnwise.models.training.trainer import make_optimiser, warm_up_and_decay
@@ -154,7 +154,7 @@ def read_own_language(config: MultilingualConfig, find: Find) -> Corpora[Transla
     Raises:
         DataError: A file is missing or malformed.
     """
-    validating = validation_utterances(config.validation, find)
+    validating = validation_texts(config.validation, find)
     corpora = []
     for corpus in config.data:
         texts = read_distinct_texts(corpus, find, validating)

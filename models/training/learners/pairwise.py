@@ -27,7 +27,7 @@ from turnwise.models.training.corpora import (
     draw_batches,
     epoch_generator,
     read_pairs,
-    validation_utterances,
+    validation_texts,
 )
 from turnwise.models.training.losses import contrastive_loss
 from turnwise.models.training.trainer import warm_up_and_decay
@@ -57,7 +57,7 @@ class PairwiseLearner(nn.Module):
         self._reader = self._wrap()
         self.to(self.encoder.device)
         turns = config.context_length
-        validating = validation_utterances(config.validation, find)
+        validating = validation_texts(config.validation, find)
         self.corpora = [
             (read_pairs(corpus, find, turns, self.is_truncated, validating), corpus.pairs)
             for corpus in config.data

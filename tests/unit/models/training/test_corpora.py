@@ -28,7 +28,7 @@ from turnwise.models.training.corpora import (
     read_windows,
     replace_corpora,
     validation_dialogues,
-    validation_utterances,
+    validation_texts,
 )
 
 
@@ -211,8 +211,8 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     copies = str(write_dialogues(tmp_path / "copies.jsonl", [*dialogues[::-1], ["a", "b"]]))
     validation = Validation(paths=(path,), dialogues=15)
     drawn = validation_dialogues(validation, Path, 1)[path]
-    assert validation_utterances(validation, Path) == {dialogue.texts for dialogue in drawn}
-    apart = validation_utterances(validation, Path)
+    assert validation_texts(validation, Path) == {dialogue.texts for dialogue in drawn}
+    apart = validation_texts(validation, Path)
     for file, rest in ((path, 25), (copies, 26)):
         windows = read_windows(WindowCorpus(path=file), Path, apart)
         assert len({window.dialogue.id for window in windows}) == rest
@@ -224,14 +224,14 @@ def test_a_dialogue_that_validates_is_not_trained_on(tmp_path: Path) -> None:
     for skip in (40, 50):
         with pytest.raises(DataError, match=f"{path}: has no dialogue to train on: all"):
             read_windows(WindowCorpus(path=path, skip=skip), Path)
-    everything = validation_utterances(Validation(paths=(path,)), Path)
+    everything = validation_texts(Validation(paths=(path,)), Path)
     with pytest.raises(DataError, match=f"{path}: has no dialogue to train on: all are left out"):
         read_windows(WindowCorpus(path=path), Path, everything)
 
 
 def test_a_copy_with_other_speakers_or_choices_is_not_trained_on(tmp_path: Path) -> None:
     path = str(write_dialogues(tmp_path / "d.jsonl", [["a", "b"]]))
-    apart = validation_utterances(Validation(paths=(path,)), Path)
+    apart = validation_texts(Validation(paths=(path,)), Path)
     copies = tmp_path / "copies.jsonl"
     for user, shown in (("A", {"shown": ["c"]}), ("guest", {})):
         said = [{"speaker": user, "text": "a"}, {"speaker": "B", "text": "b", **shown}]

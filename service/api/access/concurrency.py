@@ -23,8 +23,8 @@ from turnwise.service.errors import Overloaded
 from turnwise.service.observe.metrics import Metrics
 
 LIMIT = 16
-"""Requests in progress at once. On two cores, a replica under five times that load had
-.81 of its best throughput and a 99th percentile of 1.6 s (`benchmarks.overload`). With twice this
+"""Requests in progress at once. Under five times the load that it can serve, a replica on two cores
+had .81 of its best throughput and a 99th percentile of 1.6 s (`benchmarks.overload`). At twice the
 limit, 32 clients that wait for their answers got 2 % more turns a second, and fewer under overload.
 """
 SHARE = 12

@@ -69,7 +69,7 @@ class SharedScrapes:
             return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EncoderServices:
     """The parts that the routes of every service need; `app.state.services` holds them."""
 
@@ -100,7 +100,7 @@ class EncoderServices:
         return []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Services(EncoderServices):
     """The parts that the routes of a replica need."""
 
@@ -129,7 +129,7 @@ class Services(EncoderServices):
         own = {"pools": self.pool_follower.ready, "redis": await self.redis_answers()}
         if self.store_answers:
             own["store"] = await self.store_answers()
-        return own | await EncoderServices.checks(self)
+        return own | await super().checks()
 
     def warnings(self) -> list[str]:
         """Return the pools that are missing, if there are any.

@@ -13,6 +13,7 @@ needs neither a model nor torch.
 - `calls`, `connection`, `attempts`, `uploads`: a call, the connections, retries, uploads of files.
 """
 
+from turnwise.models.errors import DataError
 from turnwise.service.candidate_files import CandidateFile, Columns
 from turnwise.service.client.asynchronous import AsyncClient, AsyncPool, AsyncSession
 from turnwise.service.client.errors import (
@@ -55,6 +56,7 @@ __all__ = [
     "ClientError",
     "Columns",
     "ConflictError",
+    "DataError",
     "Edited",
     "Feedback",
     "GivenCandidate",

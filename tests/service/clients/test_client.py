@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from tests.support.messages import DIALOGUE, REPLIES, write_lines
 from tests.support.relay import LOST, Relay, relaying
 from tests.support.service import Live
-from turnwise.models.errors import DataError
 from turnwise.service.api.http.problems import problem_response
 from turnwise.service.client import (
     AsyncClient,
     Avoided,
     Client,
     ConflictError,
+    DataError,
     GivenCandidate,
     GivenTurn,
     Goal,

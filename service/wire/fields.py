@@ -45,6 +45,13 @@ def _check_number(value: object) -> object:
     return value
 
 
+def _check_repeat(value: object) -> object:
+    """Reject another value with all that are allowed: of a union, pydantic names one branch."""
+    if not isinstance(value, bool) and value not in ("last", "near"):
+        raise ValueError("should be true, false, 'last' or 'near'")
+    return value
+
+
 def _check_bytes(session_id: str) -> str:
     size = len(session_id.encode())
     if size > MAX_SESSION_ID_BYTES:
@@ -160,7 +167,7 @@ Rerank = Literal["auto", "ioi", "cross_encoder"]
 not sure; otherwise the whole short list."""
 Wordings = Literal["best", "all"]
 """Whether an answer lists the best wording of each group, or all of them."""
-Repeat = StrictBool | Literal["last", "near"]
+Repeat = Annotated[StrictBool | Literal["last", "near"], BeforeValidator(_check_repeat)]
 EncoderName = Literal["default", "pairwise"]
 """The encoder of a pool: the model that encodes sessions, or the pairwise model."""
 StoreName = Literal["local", "milvus", "qdrant"]

@@ -241,6 +241,7 @@ async def test_union_branches_do_not_show(client: httpx.AsyncClient) -> None:
         (TURN, {**SAID, "diversity": []}, "body.diversity: should be a number"),
         (TURN, {**SAID, "exclude": "a"}, "body.exclude: should be a list"),
         (TURN, {**SAID, "exclude": ["a"] * 1001}, "body.exclude: should have at most 1000 items"),
+        (TURN, {**SAID, "repeat": "never"}, "body.repeat: should be true, false, 'last' or 'near'"),
         (TURN, {**SAID, "wordings": "a"}, "body.wordings: should be 'best' or 'all'"),
     ],
 )

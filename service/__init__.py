@@ -7,7 +7,8 @@ files of candidates; `wire`, the values of requests and answers; and `console`, 
 
 Outside of the rooms, `settings` reads the variables, `errors` has the errors of requests, and
 `current_request` tells any code which request it works for. `threads` and `urls` are small tools.
-`fallback` calls another chat service, and `mcp` has the tools of `turnwise mcp`.
+`redaction` calls your function that redacts texts, and `fallback` another chat service. `mcp` has
+the tools of `turnwise mcp`.
 
 A room imports only rooms below it: `cli`, `app`, `api`, then `client` and `use_cases`, `selection`,
 `sessions`, `pools` and `journal`, `encoder`, `redis`, `observe`, `settings`, `errors` and

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from turnwise.service.errors import FallbackUnavailable
-from turnwise.service.journal import Hook, redact_text
+from turnwise.service.redaction import Hook, redact_text
 from turnwise.service.wire.chat import JsonObject
 
 _CONNECT_SECONDS = 2.0

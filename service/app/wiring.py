@@ -21,10 +21,11 @@ from turnwise.service.app.loading import load_own_reranker, load_reranker
 from turnwise.service.encoder.queue import EncoderQueue
 from turnwise.service.errors import PoolNotFound, PoolNotReady
 from turnwise.service.fallback import FallbackService
-from turnwise.service.journal import Hook, Journal, load_hook
+from turnwise.service.journal import Journal
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.pools import PoolKey, read_candidates
 from turnwise.service.pools.stores import does_answer
+from turnwise.service.redaction import Hook, load_hook
 from turnwise.service.redis.connection import WriteCheck
 from turnwise.service.redis.private import PrivateRedis
 from turnwise.service.selection.confidence import Confidence

@@ -1,9 +1,8 @@
 """The journal: what was said, offered and chosen, as lines of files, off by default.
 
-`lines` has the form of a line. `writer` writes the lines of a running replica, after `redaction`.
-`files` reads the lines of all replicas; `export` joins them into dialogues, `proposals` makes
-examples of choices, and `compact` removes the lines of deleted sessions. The package knows nothing
-of Redis.
+`lines` has the form of a line. `writer` redacts and writes the lines of a running replica. `files`
+reads the lines of all replicas; `export` joins them into dialogues, `proposals` makes examples of
+choices, and `compact` removes the lines of deleted sessions. The package knows nothing of Redis.
 """
 
 from turnwise.service.journal.lines import (
@@ -14,18 +13,14 @@ from turnwise.service.journal.lines import (
     TurnLine,
     UndoLine,
 )
-from turnwise.service.journal.redaction import Hook, load_hook, redact_text
 from turnwise.service.journal.writer import Journal
 
 __all__ = [
     "DeletionLine",
     "FeedbackLine",
-    "Hook",
     "Journal",
     "Line",
     "Offered",
     "TurnLine",
     "UndoLine",
-    "load_hook",
-    "redact_text",
 ]

@@ -16,9 +16,9 @@ from queue import Empty, Full, Queue
 from threading import Thread
 from time import monotonic
 
-from turnwise.service.journal.lines import Line, dump
-from turnwise.service.journal.redaction import Hook, redact_line
+from turnwise.service.journal.lines import FeedbackLine, Line, TurnLine, dump
 from turnwise.service.observe.metrics import Metrics, Unwritten
+from turnwise.service.redaction import Hook, redact_text
 from turnwise.service.settings import SettingsError
 
 FILE_BYTES = 64 << 20
@@ -90,7 +90,7 @@ class Journal:
 
     def _write(self, line: Line) -> None:
         try:
-            data = dump(redact_line(line, self._redact) if self._redact else line)
+            data = dump(_redact_line(line, self._redact) if self._redact else line)
         except Exception as error:  # whatever the hook raises, only this line is lost
             _log.error("the redaction hook failed, a line of the journal is lost", exc_info=error)
             self._count_lost("not_redacted")
@@ -110,6 +110,21 @@ class Journal:
 
     def _count_lost(self, reason: Unwritten) -> None:
         self._metrics.journal_lines_lost.labels(reason).inc()
+
+
+def _redact_line(line: Line, hook: Hook) -> Line:
+    """Return a line whose texts the hook has redacted; raises as `redact_text` does."""
+    match line:
+        case TurnLine():
+            offered = [
+                each.model_copy(update={"text": redact_text(each.text, hook)})
+                for each in line.offered
+            ]
+            text = redact_text(line.text, hook)
+            return line.model_copy(update={"text": text, "offered": offered})
+        case FeedbackLine(text=str(text)):
+            return line.model_copy(update={"text": redact_text(text, hook)})
+    return line
 
 
 class _Files:

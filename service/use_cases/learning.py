@@ -12,9 +12,9 @@ from itertools import chain
 from time import time
 
 from turnwise.service.errors import ServiceError
-from turnwise.service.journal import Hook, redact_text
 from turnwise.service.pools import Candidate, PoolView
 from turnwise.service.pools.candidate import Learned
+from turnwise.service.redaction import Hook, redact_text
 from turnwise.service.selection.context import Contexts
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.sessions.store import SessionKey, SessionStore

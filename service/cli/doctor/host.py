@@ -16,10 +16,10 @@ from turnwise.service.cli.doctor import Finding
 from turnwise.service.cli.options import find_nearest, is_writable
 from turnwise.service.client import Client, ClientError, UnavailableError
 from turnwise.service.errors import NotEnoughMemory
-from turnwise.service.journal import load_hook
 from turnwise.service.observe.metrics import Metrics
 from turnwise.service.observe.tracing import trace_endpoint
 from turnwise.service.pools import read_candidates
+from turnwise.service.redaction import load_hook
 from turnwise.service.settings import Settings, SettingsError, ignored_variables, local_url
 
 _ROOM = 1 << 30

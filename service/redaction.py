@@ -6,7 +6,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from turnwise.service.journal.lines import FeedbackLine, Line, TurnLine
 from turnwise.service.settings import SettingsError
 
 Hook = Callable[[str], str]
@@ -32,28 +31,13 @@ def load_hook(name: str) -> Hook:
     return cast(Hook, hook)
 
 
-def redact_line(line: Line, hook: Hook) -> Line:
-    """Return a line whose texts the hook has redacted.
+def redact_text(text: str, hook: Hook) -> str:
+    """Return the redacted text.
 
     Raises:
         TypeError: The hook returned no text.
         Exception: Whatever the hook raises.
     """
-    match line:
-        case TurnLine():
-            offered = [
-                each.model_copy(update={"text": redact_text(each.text, hook)})
-                for each in line.offered
-            ]
-            text = redact_text(line.text, hook)
-            return line.model_copy(update={"text": text, "offered": offered})
-        case FeedbackLine(text=str(text)):
-            return line.model_copy(update={"text": redact_text(text, hook)})
-    return line
-
-
-def redact_text(text: str, hook: Hook) -> str:
-    """Return the redacted text; raises as `redact_line` does."""
     value: object = hook(text)
     if not isinstance(value, str):
         raise TypeError(f"the redaction hook returned {type(value).__name__}, not a text")

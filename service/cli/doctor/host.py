@@ -39,8 +39,10 @@ def examine_settings(settings: Settings) -> Iterator[Finding]:
     for subject, folder in (("pairwise", settings.pairwise), ("reranker", settings.reranker)):
         if folder:
             yield _examine_model_folder(subject, folder)
+    if settings.redact:
+        yield _examine_redaction(settings.redact)
     if settings.journal:
-        yield _examine_journal(settings.journal, settings.redact)
+        yield _examine_journal(settings.journal, is_redacted=settings.redact is not None)
     if settings.tracing:
         yield _examine_traces()
     yield _examine_threads(settings.search_threads)
@@ -137,15 +139,19 @@ def _examine_model_folder(subject: str, folder: Path) -> Finding:
     return Finding(subject, "fail", f"folder {folder} does not exist", advice)
 
 
-def _examine_journal(folder: Path, redact: str | None) -> Finding:
+def _examine_redaction(name: str) -> Finding:
+    try:
+        load_hook(name)
+    except SettingsError as error:
+        return Finding("redaction", "fail", str(error), "correct TURNWISE_REDACT")
+    return Finding("redaction", "ok", f"by {name}")
+
+
+def _examine_journal(folder: Path, *, is_redacted: bool) -> Finding:
     if not is_writable(find_nearest(folder)):
         advice = "set TURNWISE_JOURNAL to another folder"
         return Finding("journal", "fail", f"{folder} is not writable", advice)
-    try:
-        hook = load_hook(redact) if redact else None
-    except SettingsError as error:
-        return Finding("journal", "fail", str(error), "correct TURNWISE_REDACT")
-    return Finding("journal", "ok", f"{folder}, {'redacted' if hook else 'not redacted'}")
+    return Finding("journal", "ok", f"{folder}, {'redacted' if is_redacted else 'not redacted'}")
 
 
 def _examine_traces() -> Finding:

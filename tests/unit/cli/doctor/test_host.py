@@ -80,11 +80,15 @@ def test_a_missing_second_model(subject: str, tmp_path: Path) -> None:
     assert found(**{subject: tmp_path / "none"})[subject].grade == "fail"
 
 
-def test_the_journal_and_its_hook(tmp_path: Path) -> None:
+def test_the_redaction_hook_is_loaded() -> None:
+    assert found(redact="nowhere:hide")["redaction"].grade == "fail"
+    assert found(redact="textwrap:dedent")["redaction"].grade == "ok"
+
+
+def test_the_journal_is_to_be_written(tmp_path: Path) -> None:
     assert found(journal=tmp_path / "new")["journal"].found.endswith("/new, not redacted")
     assert not (tmp_path / "new").exists()
     assert found(journal="/dev/null/journal")["journal"].grade == "fail"
-    assert found(journal=tmp_path, redact="nowhere:hide")["journal"].grade == "fail"
 
 
 def test_the_collector_of_traces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,8 +206,9 @@ def _read_hits(
 def fit_cascade(lists: ShortLists) -> Cascade | None:
     """Return the cascade with the best R@1, in which the re-ranker counts as much as it can.
 
-    It is None if the re-ranker finds no more true replies than the first stage. The figures of its
-    confidence are cross-validated: each was fitted on other dialogues.
+    It is None if the re-ranker finds no more true replies than the first stage, or if that is sure
+    of all of its answers. The figures of its confidence are cross-validated: each was fitted on
+    other dialogues.
     """
     first_is_right = lists.true == 0
     few, many = CANDIDATES
@@ -220,6 +221,8 @@ def fit_cascade(lists: ShortLists) -> Cascade | None:
     weight = of_many.weight if is_worth_many else of_few.weight
     reranked = _rerank(lists.first(candidates), weight)
     below = _fit_threshold(reranked)
+    if lists.before.min() >= below:
+        return None
     return Cascade(candidates, weight, below, _calibrate(reranked, below))
 
 

@@ -48,6 +48,11 @@ def test_a_re_ranker_that_finds_no_more_has_no_cascade() -> None:
     assert fit_cascade(replace(lists, true=np.minimum(lists.true, 0))) is None
 
 
+def test_a_first_stage_that_is_always_sure_has_no_cascade() -> None:
+    lists = replace(short_lists(signal=8.0), before=np.full(SEARCHES, 0.9))
+    assert fit_cascade(lists) is None
+
+
 def test_a_shorter_list_may_lack_the_reply() -> None:
     lists = short_lists(signal=1.0)
     few = lists.first(5)

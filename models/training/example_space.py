@@ -33,7 +33,8 @@ def add_example_space(folder: Path, config: EncoderConfig, find: Find) -> None:
     """
     dialogues = (read_dialogues(find(corpus.path), corpus.format) for corpus in config.data)
     texts = sorted(texts_of(chain.from_iterable(dialogues)))
-    texts = [text for text in texts if len(text.split()) in WORDS]
+    # A language without spaces has no text of several words.
+    texts = [text for text in texts if len(text.split()) in WORDS] or texts
     drawn = np.random.default_rng(0).permutation(len(texts))[:UTTERANCES]
     encoder = UtteranceEncoder(folder, precision=config.precision)
     said = encoder.encode([texts[index] for index in drawn], Role.SAID)

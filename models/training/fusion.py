@@ -19,7 +19,7 @@ from turnwise.models.confidence import NARROWEST, Calibration, Spread, held_out,
 from turnwise.models.dialogue_files import read_dialogues
 from turnwise.models.encoder.example_space import load_example_space
 from turnwise.models.encoder.torch import UtteranceEncoder
-from turnwise.models.errors import name_files
+from turnwise.models.errors import DataError, name_files
 from turnwise.models.evaluation.answers import (
     OUTSIDE,
     Answer,
@@ -100,9 +100,10 @@ def read_answer_data(answers: Answers, find: Find) -> AnswerData:
     """Read the files that the table `answers` of a recipe names.
 
     Raises:
-        DataError: A file is missing or malformed, or hardly a reply recurs in its dialogues.
+        DataError: A file is missing or malformed, hardly a reply recurs in its dialogues, or no
+            answer of a pool has two examples.
     """
-    pools = [read_answers([find(path)]) for path in answers.pools]
+    pools = [read_pool(find(path)) for path in answers.pools]
     outside = read_questions(map(find, answers.outside))
     dialogues = []
     for file in map(find, answers.dialogues):
@@ -110,6 +111,18 @@ def read_answer_data(answers: Answers, find: Find) -> AnswerData:
             dialogues.append(find_answers(list(read_dialogues(file))))
     others = texts_of(chain.from_iterable(read_dialogues(find(path)) for path in answers.others))
     return AnswerData(pools, outside, dialogues, others)
+
+
+def read_pool(file: Path) -> list[Answer]:
+    """Read a file of answers.
+
+    Raises:
+        DataError: It is missing or malformed, or no answer of it has two examples.
+    """
+    answers = read_answers([file])
+    if all(len(answer.questions) < 2 for answer in answers):
+        raise DataError("no answer has two examples, one of them to be asked", str(file))
+    return answers
 
 
 def calibrate_examples(folder: Path, config: EncoderConfig, find: Find) -> None:

@@ -11,6 +11,7 @@ from turnwise.models.card import read_card, update_card
 from turnwise.models.confidence import Calibration
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder.example_space import ExampleSpace, load_example_space
+from turnwise.models.errors import DataError
 from turnwise.models.evaluation.answers import Answer, Contexts, EncodedAnswers
 from turnwise.models.evaluation.dialogue_answers import EncodedDialogueAnswers, find_answers
 from turnwise.models.example_confidence import ExampleCalibration
@@ -27,6 +28,7 @@ from turnwise.models.training.fusion import (
     fit_fusion,
     keep_examples,
     negative_log_likelihood,
+    read_pool,
     standardise_trial,
 )
 
@@ -166,6 +168,13 @@ def test_a_run_writes_both_into_the_card(tiny_encoder_folder: Folder, tmp_path: 
     card = read_card(folder)
     assert card.fusion != DEFAULT_FUSION
     assert card.example_confidence is not None
+
+
+def test_a_pool_whose_answers_have_one_example_each_is_reported(tmp_path: Path) -> None:
+    records = [{"id": n, "texts": [f"reply {n}"], "examples": [f"question {n}"]} for n in "ab"]
+    write_jsonl(tmp_path / "pool.jsonl", records)
+    with pytest.raises(DataError, match=r"pool\.jsonl: no answer has two examples"):
+        read_pool(tmp_path / "pool.jsonl")
 
 
 def test_a_model_trained_further_keeps_what_its_base_knows_about_examples(

@@ -298,6 +298,8 @@ class Table(NamedTuple):
 def read_table(lines: Iterable[str], name: str, is_known: Callable[[Sequence[str]], bool]) -> Table:
     """Read a table whose cells are separated by commas, semicolons or tabs.
 
+    Cells lose white space at their ends, which nobody sees in a spreadsheet.
+
     Args:
         lines: The lines of the file with their ends.
         name: The file's name in errors.
@@ -356,7 +358,7 @@ def _read_rows(
                     line,
                 )
             row = zip(columns, cells, strict=False)
-            yield line, {column: cell for column, cell in row if column}
+            yield line, {column: cell.strip() for column, cell in row if column}
     except csv.Error as error:
         what = f"not CSV: {error}. Double a quote inside a cell, and put quotes around such a cell"
         raise DataError(what, name, reader.line_num) from error

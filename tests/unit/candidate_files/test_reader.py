@@ -99,6 +99,13 @@ def test_rows_of_an_answer_are_one_candidate_with_all_their_questions(tmp_path: 
     ]
 
 
+def test_white_space_at_the_ends_of_cells_does_not_count(tmp_path: Path) -> None:
+    content = "id ;answer;question;source\n a;Nine.;Open?; web\na ;Nine. ;Times?;web\n"
+    assert read(tmp_path / "a.csv", content) == [
+        {"id": "a", "text": "Nine.", "examples": ["Open?", "Times?"], "metadata": {"source": "web"}}
+    ]
+
+
 @pytest.mark.parametrize(
     ("header", "meant"),
     [

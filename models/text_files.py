@@ -42,6 +42,8 @@ _MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _SEPARATORS = ",;\t"
+_SEPARATOR_LINE = "sep="
+"""The beginning of a line by which some programs tell Excel the separator, before the header."""
 _NOT_OF_FILES = {"idna", "punycode", "unicode_escape", "raw_unicode_escape"}
 """Encodings of Python that no file has; decoding some of them takes long."""
 _SPACE = re.compile(r"\s*")
@@ -314,7 +316,7 @@ def read_table(lines: Iterable[str], name: str, is_known: Callable[[Sequence[str
     skipped: list[str] = []
     header = ""
     for header in lines:
-        if header.strip():
+        if header.strip() and not header.startswith(_SEPARATOR_LINE):
             break
         skipped.append(header)
     splits = {separator: _split_header(header, separator) for separator in _SEPARATORS}

@@ -106,6 +106,14 @@ def test_white_space_at_the_ends_of_cells_does_not_count(tmp_path: Path) -> None
     ]
 
 
+def test_a_line_that_tells_excel_the_separator_is_not_the_header(tmp_path: Path) -> None:
+    content = "\ufeffsep=;\nanswer;question\nNine.;Open?\nYes.\n"
+    with pytest.raises(DataError, match="line 4: 1 cell, but the header has 2"):
+        read(tmp_path / "a.csv", content)
+    (candidate,) = read(tmp_path / "b.csv", content.removesuffix("Yes.\n"))
+    assert candidate == {"text": "Nine.", "examples": ["Open?"]}
+
+
 @pytest.mark.parametrize(
     ("header", "meant"),
     [

@@ -10,7 +10,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from turnwise.service.api.access.dependencies import EncoderServicesDep as ServicesDep
+from turnwise.service.api.access.dependencies import EncoderServicesDep
 from turnwise.service.api.http.bodies import answer
 from turnwise.service.api.http.docs import failures
 from turnwise.service.api.services import EncoderServices
@@ -39,7 +39,7 @@ _FAILURES = {
     response_model=Alive,
     responses=failures(NotReady, keyed=False),
 )
-async def livez(services: ServicesDep) -> Response:
+async def livez(services: EncoderServicesDep) -> Response:
     """Answers 200 unless the process needs a restart.
 
     It needs one when the device has not finished a batch for a minute, because Python cannot stop
@@ -58,7 +58,7 @@ async def livez(services: ServicesDep) -> Response:
     response_model=Ready,
     responses=failures(NotReady, keyed=False),
 )
-async def readyz(services: ServicesDep) -> Response:
+async def readyz(services: EncoderServicesDep) -> Response:
     """Answers 200 when the pools are ready, Redis accepts writes and the encoder makes progress.
 
     The candidate store, if there is one, must answer as well. The pools are `default` and those
@@ -85,7 +85,7 @@ async def readyz(services: ServicesDep) -> Response:
     response_class=PlainTextResponse,
     responses={200: {"content": {"application/openmetrics-text": {"schema": {"type": "string"}}}}},
 )
-async def metrics(request: Request, services: ServicesDep) -> Response:
+async def metrics(request: Request, services: EncoderServicesDep) -> Response:
     """Every series exists from the start. Each scrape runs the checks behind `turnwise_ready`.
 
     A request whose `Accept` names `application/openmetrics-text` gets OpenMetrics, in which buckets
@@ -101,7 +101,7 @@ async def metrics(request: Request, services: ServicesDep) -> Response:
 @router.get(
     "/version", operation_id="version", summary="Version, model and limits", response_model=Version
 )
-async def version(services: ServicesDep) -> Response:
+async def version(services: EncoderServicesDep) -> Response:
     """Returns the version, the model, and every limit in force."""
     encoder = services.encoder
     model = ModelFacts(

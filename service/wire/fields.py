@@ -82,6 +82,7 @@ _SLOT = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _LINE = _segment_pattern(_CONTROLS)
 _PRINTABLE = _segment_pattern(_UNPRINTABLE)
 _FILE = f"^[^{_CONTROLS}]+$"
+_IDEMPOTENCY_KEY = r"^[\x21-\x7e]{1,255}$"
 _PREFIX = f"^[^{_UNPRINTABLE}]+$"
 RULES = {
     _NAME: "use up to 128 letters, digits and . _ ~ -, and begin with a letter or digit",
@@ -89,6 +90,7 @@ RULES = {
     _LINE: "use one line of text, other than '.' and '..'",
     _PRINTABLE: "use one line of printable text, other than '.' and '..'",
     _FILE: "use one line of text",
+    _IDEMPOTENCY_KEY: "use up to 255 printable characters of ASCII, without spaces",
     _PREFIX: "use one line of printable text",
     _SOMETHING: "should not be blank",
 }
@@ -109,6 +111,7 @@ SessionPrefix = Annotated[
     AfterValidator(_check_bytes),
 ]
 """The beginning of ids of sessions."""
+IdempotencyKey = Annotated[str, StringConstraints(pattern=_IDEMPOTENCY_KEY)]
 CandidateId = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=_LINE)]
 """One line of text."""
 GroupName = CandidateId

@@ -34,6 +34,7 @@ from turnwise.service.errors import (
     TurnNotFound,
 )
 from turnwise.service.selection.deadline import deadline
+from turnwise.service.wire.fields import IdempotencyKey
 from turnwise.service.wire.sessions import (
     DeletionQuery,
     Feedback,
@@ -52,11 +53,10 @@ from turnwise.service.wire.sessions import (
 
 router = APIRouter(prefix="/sessions", tags=["sessions"], route_class=JsonRoute)
 
-IdempotencyKey = Annotated[
-    str | None,
+IdempotencyHeader = Annotated[
+    IdempotencyKey | None,
     Header(
-        pattern=r"^[\x21-\x7e]{1,255}$",
-        description="A retry with the same key and body returns the first answer, with `replayed`.",
+        description="A retry with the same key and body returns the first answer, with `replayed`."
     ),
 ]
 _SAID = {
@@ -104,7 +104,7 @@ async def post_turn(
     session_id: SessionPath,
     *,
     turn: Annotated[TurnRequest, Body(openapi_examples=_SAID)],
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: IdempotencyHeader = None,
 ) -> Response:
     """The first turn creates the session.
 

@@ -253,6 +253,12 @@ async def test_wrong_fields_have_plain_errors(
     assert not re.search("Input|String|List|valid|validation|Python", problem["detail"])
 
 
+async def test_a_wrong_idempotency_key_is_explained(client: httpx.AsyncClient) -> None:
+    answer = await client.post(TURN, json=SAID, headers={"Idempotency-Key": "a key"})
+    problem = check_problem(answer, 422)
+    assert problem["detail"].startswith("header.idempotency-key: use up to 255 printable")
+
+
 async def test_many_errors_are_cut_short(client: httpx.AsyncClient) -> None:
     body: dict[str, object] = {"context": [], "candidates": [{}] * 1000}
     problem = check_problem(await client.post("/rank", json=body), 422)

@@ -133,7 +133,7 @@ def locate_error(error: ServiceError, part: str) -> ServiceError:
 def join_errors(
     errors: Sequence[Mapping[str, Any]], body: object, place: Loc | None = None
 ) -> InvalidRequest:
-    """Return pydantic's errors as one, with the paths of the client's fields and without values.
+    """Return pydantic's errors as one, with each of the client's fields once and without values.
 
     Args:
         errors: The errors, as pydantic lists them.
@@ -148,12 +148,13 @@ def join_errors(
     with_right_type = {
         field.loc for field, is_of_type in zip(fields, about_type, strict=True) if not is_of_type
     }
-    kept = [
-        field
-        for field, is_of_type in zip(fields, about_type, strict=True)
-        if field.loc not in with_parts and not (is_of_type and field.loc in with_right_type)
-    ]
-    return InvalidRequest(kept)
+    messages: dict[Loc, list[str]] = {}
+    for field, is_of_type in zip(fields, about_type, strict=True):
+        if field.loc not in with_parts and not (is_of_type and field.loc in with_right_type):
+            messages.setdefault(field.loc, []).append(field.msg)
+    return InvalidRequest(
+        [FieldError(loc, " or ".join(dict.fromkeys(found))) for loc, found in messages.items()]
+    )
 
 
 def _find_path(error: Mapping[str, Any], body: object, place: Loc | None) -> Loc:

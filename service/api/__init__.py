@@ -17,7 +17,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
-from turnwise.service.api.http.docs import DESCRIPTION, TAGS, add_docs
+from turnwise.service.api.http.docs import add_docs
 from turnwise.service.api.http.middleware import (
     PROBES,
     BodyLimit,
@@ -26,7 +26,7 @@ from turnwise.service.api.http.middleware import (
     Observation,
     RequestIds,
 )
-from turnwise.service.api.http.openapi import add_openapi
+from turnwise.service.api.http.openapi import DESCRIPTION, TAGS, add_openapi
 from turnwise.service.api.http.problems import add_problem_handlers
 from turnwise.service.api.routes import chat, console, ops, plan, pools, rank, rerank, sessions
 from turnwise.service.observe.metrics import Metrics

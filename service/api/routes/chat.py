@@ -11,8 +11,8 @@ from starlette.responses import Response, StreamingResponse
 
 from turnwise.service.api.access.dependencies import Chatting, LookingAtPools, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING_ERRORS, POOL_ERRORS, failures
 from turnwise.service.api.http.headers import UNCACHED
+from turnwise.service.api.http.openapi import ENCODING_ERRORS, POOL_ERRORS, failures
 from turnwise.service.api.http.problems import problem
 from turnwise.service.errors import (
     FallbackUnavailable,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from turnwise.models.arrays import Float32
 from turnwise.service.api.access.dependencies import EncoderServicesDep, Encoding
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING_ERRORS, failures
+from turnwise.service.api.http.openapi import ENCODING_ERRORS, failures
 from turnwise.service.encoder.batcher import Priority
 from turnwise.service.errors import InvalidRequest, NotFound
 from turnwise.service.wire.embeddings import Embedding, EmbeddingsAnswer, EmbeddingsRequest

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from turnwise.service.api.access.dependencies import EncoderServicesDep
 from turnwise.service.api.http.bodies import answer
-from turnwise.service.api.http.docs import failures
+from turnwise.service.api.http.openapi import failures
 from turnwise.service.api.services import EncoderServices
 from turnwise.service.errors import NotReady
 from turnwise.service.wire.ops import Alive, ModelFacts, Ready, Version

@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from turnwise.service.api.access.dependencies import EncodingLists, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING_ERRORS, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
+from turnwise.service.api.http.openapi import ENCODING_ERRORS, SERVER_TIMING, failures
 from turnwise.service.errors import Conflict, SessionNotFound, StateUnavailable
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.planning import PlanAnswer, PlanRequest

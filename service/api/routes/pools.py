@@ -15,8 +15,8 @@ from turnwise.service.api.access.dependencies import (
     Uploading,
 )
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING_ERRORS, POOL_ERRORS, failures
 from turnwise.service.api.http.headers import UNCACHED
+from turnwise.service.api.http.openapi import ENCODING_ERRORS, POOL_ERRORS, failures
 from turnwise.service.api.http.uploads import read_upload, stream_progress
 from turnwise.service.errors import (
     CandidateNotFound,

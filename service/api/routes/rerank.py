@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from turnwise.service.api.access.dependencies import EncodingLists, ServicesDep
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING_ERRORS, failures
+from turnwise.service.api.http.openapi import ENCODING_ERRORS, failures
 from turnwise.service.selection.deadline import deadline
 from turnwise.service.wire.reranking import RerankAnswer, RerankRequest
 

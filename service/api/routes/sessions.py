@@ -14,8 +14,8 @@ from turnwise.service.api.access.dependencies import (
 )
 from turnwise.service.api.access.keys import authorize
 from turnwise.service.api.http.bodies import JsonRoute, answer
-from turnwise.service.api.http.docs import ENCODING_ERRORS, POOL_ERRORS, SERVER_TIMING, failures
 from turnwise.service.api.http.limits import check_turns
+from turnwise.service.api.http.openapi import ENCODING_ERRORS, POOL_ERRORS, SERVER_TIMING, failures
 from turnwise.service.errors import (
     CandidateNotFound,
     Conflict,

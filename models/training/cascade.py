@@ -157,7 +157,8 @@ def read_short_lists(
     for dialogues in splits:
         searches = make_searches(encoder, dialogues, nothing, contexts=contexts, largest=max(sizes))
         parts.append(_read(searches, list(searches.draw_pools(sizes)), calibration, reranker))
-    return ShortLists.join(parts)
+    shortest = min(part.z.shape[1] for part in parts)  # a small split has small pools
+    return ShortLists.join([part.first(shortest) for part in parts])
 
 
 def _read(

@@ -97,6 +97,9 @@ def test_the_lists_are_the_first_hits_of_a_search(
     assert (lists.true[~lists.has_reply] == ABSENT).all()
     assert (lists.true[lists.has_reply] != ABSENT).any()
     assert len(np.unique(lists.dialogue)) == 6
+    few = Dialogue("few", tuple(Utterance("AB"[t % 2], f"few {t}") for t in range(6)))
+    shorter = read_short_lists(encoder, Lengths(), [dialogues, [few, replace(few, id="copy")]])
+    assert shorter.z.shape[1] < 10
 
 
 def test_an_encoder_without_a_calibration_has_no_cascade(

@@ -47,18 +47,18 @@ def propose_examples(
             times[folded][choice.candidate] += 1
             said[folded] = choice.said
             texts[choice.candidate] = choice.text
-    proposed: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    proposed: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for folded, counter in times.items():
         most = max(counter.values())
         for candidate, count in counter.items():
             if count == most >= min_times:
-                proposed[candidate].append((count, said[folded]))
+                proposed[candidate][said[folded]] = count
     for candidate, examples in sorted(proposed.items()):
-        frequent = sorted(examples, key=lambda example: -example[0])[:MOST_EXAMPLES]
+        frequent = examples.most_common(MOST_EXAMPLES)
         yield {
             "id": candidate,
             "text": texts[candidate],
-            "examples": [text for _, text in frequent],
+            "examples": [text for text, _ in frequent],
         }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, cycle, groupby, repeat
 from pathlib import Path
-from typing import ClassVar, TextIO
+from typing import Any, ClassVar, TextIO
 
 from turnwise.models.data import (
     Dialogue,
@@ -142,6 +142,19 @@ def read_dialogues(path: str | Path, form: DialogueFormat | None = None) -> Iter
             said = drop_empty(utterances)
             if all_said := merge_runs(said) if joined else tuple(said):
                 yield Dialogue(identifier, all_said)
+
+
+def make_record(dialogue: Dialogue) -> dict[str, Any]:
+    """Return a dialogue as a line of a file, from which the same dialogue is read."""
+    record: dict[str, Any] = {"id": dialogue.id, "utterances": []}
+    for said in dialogue.utterances:
+        utterance: dict[str, Any] = {"speaker": said.speaker, "text": said.text}
+        if isinstance(said, Preferred):
+            utterance["shown"] = list(said.passed_over)
+        record["utterances"].append(utterance)
+    if merge_runs(dialogue.utterances) != dialogue.utterances:  # a story, whose runs stay apart
+        record["join"] = False
+    return record
 
 
 _Dialogues = Iterator[tuple[str, Iterable[Utterance], bool]]

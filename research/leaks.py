@@ -13,14 +13,13 @@ both files; `turnwise evaluate --data` measures both models on each part.
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from research.corpus_overlap import in_words, leaked
 from turnwise.models.data import Dialogue
-from turnwise.models.dialogue_files import read_dialogues
+from turnwise.models.dialogue_files import make_record, read_dialogues
 from turnwise.models.text_files import write_jsonl
 from turnwise.models.training.corpora import read_left_out
 
@@ -54,19 +53,8 @@ def main() -> None:
         "leaked": [dialogue for dialogue, leak in zip(held_out, found, strict=True) if leak],
         "others": [dialogue for dialogue, leak in zip(held_out, found, strict=True) if not leak],
     }.items():
-        write(options.out / f"{name}.jsonl", dialogues)
+        write_jsonl(options.out / f"{name}.jsonl", map(make_record, dialogues))
         print(f"{name}.jsonl: {len(dialogues):,} dialogues")
-
-
-def write(file: Path, dialogues: Iterable[Dialogue]) -> None:
-    records = (
-        {
-            "id": one.id,
-            "utterances": [{"speaker": u.speaker, "text": u.text} for u in one.utterances],
-        }
-        for one in dialogues
-    )
-    write_jsonl(file, records)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from turnwise.models.data import Dialogue, Preferred, merge_runs
-from turnwise.models.dialogue_files import DialogueFormat
+from turnwise.models.data import Dialogue
+from turnwise.models.dialogue_files import DialogueFormat, make_record
 from turnwise.models.errors import DataError
 from turnwise.models.text_files import write_jsonl
 from turnwise.models.texts import write_count
@@ -39,19 +39,6 @@ def dialogues(
     typer.echo(f"{out}: {write_count(count, 'dialogue')}, utterances: {speakers}")
     for warning in find_doubts(found, said):
         typer.echo(f"warning: {warning}", err=True)
-
-
-def make_record(dialogue: Dialogue) -> dict[str, Any]:
-    """Return a dialogue as a line of a file, from which the same dialogue is read."""
-    record: dict[str, Any] = {"id": dialogue.id, "utterances": []}
-    for said in dialogue.utterances:
-        utterance: dict[str, Any] = {"speaker": said.speaker, "text": said.text}
-        if isinstance(said, Preferred):
-            utterance["shown"] = list(said.passed_over)
-        record["utterances"].append(utterance)
-    if merge_runs(dialogue.utterances) != dialogue.utterances:  # a story, whose runs stay apart
-        record["join"] = False
-    return record
 
 
 def find_doubts(dialogues: Sequence[Dialogue], said: Counter[str]) -> Iterator[str]:

@@ -210,12 +210,15 @@ def make_network(
     """Return an untrained classifier with word vectors and some layers of a base.
 
     Raises:
-        ModelError: The base has an architecture without `encoder.layer`, or lacks a layer.
+        ModelError: The base has an architecture without `encoder.layer`, lacks a layer, or reads
+            fewer positions.
     """
     encoder = transformer_of(base)
     stack = getattr(getattr(encoder, "encoder", None), "layer", ())
     if max(layers) >= len(stack):
         raise ModelError(f"the base has no layer {max(layers)}: it has {len(stack)}")
+    if positions > (most := encoder.config.max_position_embeddings):
+        raise ModelError(f"the base reads {most} word pieces at most, not {positions}")
     config = type(encoder.config).from_dict(
         {
             **encoder.config.to_dict(),

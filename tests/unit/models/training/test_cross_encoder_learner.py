@@ -65,9 +65,15 @@ def test_a_new_network_starts_with_layers_of_the_base_and_keeps_its_word_vectors
     assert [name for name in frozen if "word_embeddings" in name] == frozen
 
 
-def test_a_layer_that_the_base_lacks_is_an_error(config: CrossEncoderConfig) -> None:
-    with pytest.raises(ModelError, match="has no layer 99"):
-        CrossEncoderLearner(config.model_copy(update={"layers": (0, 99)}), Path)
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [({"layers": (0, 99)}, "has no layer 99"), ({"pieces": 9999}, "at most, not 9999")],
+)
+def test_what_the_base_lacks_is_an_error(
+    config: CrossEncoderConfig, values: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        CrossEncoderLearner(config.model_copy(update=values), Path)
 
 
 def test_each_context_of_a_minimal_pair_has_both_replies(pairs: Path) -> None:

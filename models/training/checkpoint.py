@@ -23,7 +23,6 @@ from turnwise.models.files import recover_folder, replace_folder
 from turnwise.models.model_files import UNREADABLE
 from turnwise.models.training.config import REMOVED, EncoderConfig, Section, rename_fields
 
-Schedule = torch.optim.lr_scheduler.LRScheduler
 Recipe = dict[str, Any]
 """A run's configuration and the sizes of its corpora, as JSON."""
 
@@ -47,12 +46,14 @@ def recipe_of(config: Section, counts: Sequence[int], out: Path) -> Recipe:
     # The calibration follows the last step, so that its pool does not change the run.
     recipe = config.model_dump(mode="json", exclude={"calibration_pool", "answers"})
     for corpus in (*recipe["data"], *recipe.get("parallel", ())):
-        corpus |= {key: Path(corpus[key]).name for key in ("path", "leave_out") if corpus.get(key)}
+        named = [key for key in ("path", "leave_out") if corpus.get(key)]
+        corpus.update({key: Path(corpus[key]).name for key in named})
     validation = recipe["validation"]
     del validation["every"]  # no step depends on it
     validation["paths"] = [Path(path).name for path in validation["paths"]]
-    if Path(base := recipe.get("base", "")).is_relative_to(out):
-        recipe["base"] = str(Path(base).relative_to(out))
+    base = Path(recipe.get("base", ""))
+    if base.is_relative_to(out):
+        recipe["base"] = str(base.relative_to(out))
     return recipe | {"items": list(counts)}
 
 
@@ -122,7 +123,7 @@ class State:
 
     learner: nn.Module
     optimiser: torch.optim.Optimizer
-    schedule: Schedule
+    schedule: torch.optim.lr_scheduler.LRScheduler
     recipe: Recipe
     schema: type[Section]
     """The configuration of the recipe: fields that an older checkpoint lacks have its defaults."""

@@ -19,7 +19,6 @@ from turnwise.models.evaluation.report import Row
 from turnwise.models.evaluation.significance import Outcomes
 from turnwise.models.evaluation.split import EncodedSplit, encode_split, make_split
 
-LENGTHS = range(2, 11)
 DISTANCES = (1, 2, 3, 4)
 """Utterances from the older to the newer one of a pair."""
 LEAST_NORM = 1e-6
@@ -51,7 +50,7 @@ def evaluate_additivity(
     paired = {name: encoder for name, encoder in encoders.items() if encoder.kind.paired}
     if not paired:
         raise TurnwiseError("none of the models mixes two utterances: it takes a triple encoder")
-    split = make_split(dialogues, LENGTHS, full_pool=False)
+    split = make_split(dialogues, full_pool=False)
     if len(set(split.dialogues.tolist())) < 2:
         raise TurnwiseError("only one dialogue is longer than 2 utterances")
     return [

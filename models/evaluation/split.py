@@ -14,6 +14,7 @@ from turnwise.models.roles import Role, RoleText, candidate_inputs, context_inpu
 from turnwise.models.texts import write_count
 
 LENGTHS = range(2, 11)
+"""Utterances of the contexts that are measured, unless a task says otherwise."""
 
 Propose = Callable[[Dialogue, int], Iterable[str]]
 """Takes a dialogue and the length of a context; returns texts that might come next."""

@@ -127,6 +127,8 @@ def message_of(error: Mapping[str, object]) -> str:
     """Return the message of an error of pydantic; our validators word their own."""
     if plain := _PLAIN.get(str(error["type"])):
         return plain
+    if error["type"] == "json_invalid":
+        return str(error["msg"]).replace("Invalid JSON", "not JSON")
     if error["msg"] == "Field required":  # validators of ours have the same type
         return "is required"
     message, _, _ = str(error["msg"]).partition(" after validation")  # "not 70" of 16 items

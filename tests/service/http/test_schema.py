@@ -18,7 +18,7 @@ _BEYOND_A_SCHEMA = [
     "idempotency-mismatch",
     "levels deep",
     "a filter has at most",
-    "Invalid JSON",  # `where` of a list is JSON in a query
+    "not JSON",  # `where` of a list is JSON in a query
     "should be an object with at least one field",
     "should have at least one condition",
     "is not a condition",

@@ -254,6 +254,11 @@ async def test_wrong_fields_have_plain_errors(
     assert not re.search("Input|String|List|valid|validation|Python", problem["detail"])
 
 
+async def test_json_in_a_query_is_explained_as_that_in_a_body(client: httpx.AsyncClient) -> None:
+    problem = check_problem(await client.get("/pools/p/candidates?where=x"), 422)
+    assert problem["detail"].startswith("query.where: not JSON: ")
+
+
 async def test_a_wrong_idempotency_key_is_explained(client: httpx.AsyncClient) -> None:
     answer = await client.post(TURN, json=SAID, headers={"Idempotency-Key": "a key"})
     problem = check_problem(answer, 422)

@@ -97,8 +97,8 @@ def train_stages(
     start = getattr(stages[0], "base", "")
     if start:  # not after minutes of reading
         check_model(start)
-    if Path(start).resolve() in {(folder / "model").resolve() for folder in folders}:
-        raise TrainingError(f"the run would replace its base '{start}': choose another --out")
+        if Path(start).resolve() in {(folder / "model").resolve() for folder in folders}:
+            raise TrainingError(f"the run would replace its base '{start}': choose another --out")
     begun = any((folder / "checkpoint").is_dir() for folder in folders)
     if resume and not begun:
         _log.warning("%s has no checkpoint: the run starts from the beginning", out)
@@ -136,7 +136,10 @@ def check_later_data(stages: Sequence[Config], find: Find) -> None:
 
 
 def complete_encoder(model: Path, config: EncoderConfig, find: Find, start: str) -> None:
-    """Fit a trained encoder's confidence and use of examples, or keep the latter of the start."""
+    """Fit the confidence of a trained encoder, and its use of examples.
+
+    Without answers to fit it on, the encoder uses examples as the start of the run does.
+    """
     calibrate(model, config, find)
     if config.answers.pools:
         add_example_space(model, config, find)

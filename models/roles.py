@@ -169,8 +169,12 @@ def read_as(item: RoleText) -> RoleText:
 
     Heads compute the vector in the text's own role from this one.
     """
-    is_said = item.role in {Role.FIRST, Role.SECOND, Role.SAID}
-    return RoleText(item.text, Role.SAID if is_said else Role.AFTER)
+    return RoleText(item.text, Role.SAID if is_said(item.role) else Role.AFTER)
+
+
+def is_said(role: Role) -> bool:
+    """Return whether the texts of a role are utterances that were said, not texts of a pool."""
+    return role in {Role.FIRST, Role.SECOND, Role.SAID}
 
 
 def prefix(kind: EncoderKind, role: Role, relation: Relation | None = None) -> str:

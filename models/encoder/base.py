@@ -5,8 +5,8 @@ from typing import Protocol
 
 from turnwise.models.arrays import Float32
 from turnwise.models.card import Card
-from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.example_space import ExampleSpace
+from turnwise.models.encoder.rewriting import Rewriting
 from turnwise.models.encoder.scripts import Scripts
 from turnwise.models.roles import EncoderKind, RoleText, prefixed
 
@@ -32,7 +32,7 @@ class BaseEncoder:
         example_calibration: The correction of confidences in pools with examples, if its card has
             one.
         heads: The heads of the model; None if it has none.
-        emoji: The words of emoji; None if its folder has none.
+        rewriting: What rewrites texts before the tokenizer.
         example_space: The space in which a message is compared with examples; None if it has none.
     """
 
@@ -45,7 +45,7 @@ class BaseEncoder:
         name: str,
         kind: EncoderKind,
         heads: Heads | None,
-        emoji: EmojiWords | None,
+        rewriting: Rewriting,
         example_space: ExampleSpace | None,
     ) -> None:
         """Take the parts of a model; a subclass sets `_scripts` from its vocabulary."""
@@ -56,16 +56,16 @@ class BaseEncoder:
         self.fusion = card.fusion
         self.example_calibration = card.example_confidence
         self.heads = heads
-        self.emoji = emoji
+        self.rewriting = rewriting
         self.example_space = example_space
 
     def prefixed(self, item: RoleText) -> str:
         """Return a text as the model reads it: equal ones have the same vector."""
-        return prefixed(self.kind, self._write_emoji(item))
+        return prefixed(self.kind, self.rewriting.rewrite(item))
 
     def knows_script(self, item: RoleText) -> bool:
         """Return whether the vocabulary knows the script of a text."""
-        return self._scripts.knows(self._write_emoji(item).text)
+        return self._scripts.knows(self.rewriting.rewrite(item).text)
 
     def in_roles(self, vectors: Float32, items: Sequence[RoleText]) -> Float32:
         """Return the (n, d) vectors of n texts in their roles, from those that were read."""
@@ -74,6 +74,3 @@ class BaseEncoder:
     def as_examples(self, said: Float32) -> Float32:
         """Return (n, d) places of utterances [B2] in the space of examples."""
         return self.example_space.place(said) if self.example_space else said
-
-    def _write_emoji(self, item: RoleText) -> RoleText:
-        return item._replace(text=self.emoji.write(item.text)) if self.emoji else item

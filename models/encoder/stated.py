@@ -8,10 +8,10 @@ from tokenizers import Tokenizer
 
 from turnwise.models.card import CARD, find_file, locate_model, model_name, read_card
 from turnwise.models.encoder.base import BaseEncoder
-from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.example_space import load_example_space
 from turnwise.models.encoder.head_arrays import HEADS_FILE, HeadArrays
 from turnwise.models.encoder.long_texts import cut_middle, keeps_ends
+from turnwise.models.encoder.rewriting import Rewriting
 from turnwise.models.encoder.scripts import Scripts
 from turnwise.models.errors import ModelError
 from turnwise.models.model_files import check_weights
@@ -65,7 +65,7 @@ class StatedEncoder(BaseEncoder):
             name=model_name(model),
             kind=card.encoder.kind,
             heads=_load_heads(model) if card.encoder.kind is EncoderKind.HEADS else None,
-            emoji=EmojiWords.of_model(model),
+            rewriting=Rewriting.of_model(model),
             example_space=load_example_space(model),
         )
         self._model = model

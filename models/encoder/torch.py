@@ -28,13 +28,13 @@ from turnwise.models.card import (
     read_card,
 )
 from turnwise.models.encoder.base import BaseEncoder
-from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.example_space import ExampleSpace, load_example_space
 from turnwise.models.encoder.export import VERSION, export_graph, load_or_export
 from turnwise.models.encoder.head_arrays import HEADS_FILE
 from turnwise.models.encoder.heads import RoleHeads
 from turnwise.models.encoder.long_texts import cut_middle, keeps_ends
 from turnwise.models.encoder.onnx import OnnxForward
+from turnwise.models.encoder.rewriting import AS_WRITTEN, Rewriting
 from turnwise.models.encoder.scripts import Scripts
 from turnwise.models.errors import ModelError
 from turnwise.models.model_files import (
@@ -81,7 +81,7 @@ class _Parts:
     name: str
     card: Card
     heads: RoleHeads | None
-    emoji: EmojiWords | None
+    rewriting: Rewriting
     example_space: ExampleSpace | None = None
 
 
@@ -91,7 +91,7 @@ def _load_parts(name: str | Path, device: str | None) -> _Parts:
         name=model_name(name),
         card=read_card(name),
         heads=load_heads(name),
-        emoji=EmojiWords.of_model(name),
+        rewriting=Rewriting.of_model(name),
         example_space=load_example_space(name),
     )
 
@@ -117,14 +117,15 @@ class UtteranceEncoder(BaseEncoder):
         device: str | None = None,
         precision: Precision = "float32",
         heads: RoleHeads | None = None,
-        emoji: EmojiWords | None = None,
+        rewriting: Rewriting = AS_WRITTEN,
     ) -> None:
         """Load a model, or wrap a loaded one.
 
         Args:
             name: A folder, a hub name, or a loaded model.
             heads: The heads of a loaded model; a folder or hub name brings its own.
-            emoji: The words of emoji of a loaded model; a folder or hub name brings its own.
+            rewriting: What rewrites the texts of a loaded model; a folder or hub name brings its
+                own.
             device: A torch device; by default a GPU if there is one, else the CPU.
             precision: Precision of the transformer's arithmetic. Vectors are always float32.
 
@@ -132,7 +133,7 @@ class UtteranceEncoder(BaseEncoder):
             ModelError: The name leads to no model that can be loaded.
         """
         if isinstance(name, SentenceTransformer):
-            parts = _Parts(name, "model", Card(Aggregation()), heads, emoji)
+            parts = _Parts(name, "model", Card(Aggregation()), heads, rewriting)
         else:
             parts = _load_parts(name, device)
         self.model = parts.model
@@ -142,7 +143,7 @@ class UtteranceEncoder(BaseEncoder):
             name=parts.name,
             kind=encoder_kind(vocabulary, parts.name, heads=parts.heads is not None),
             heads=parts.heads,
-            emoji=parts.emoji,
+            rewriting=parts.rewriting,
             example_space=parts.example_space,
         )
         self._scripts = Scripts(vocabulary)
@@ -217,7 +218,7 @@ class UtteranceEncoder(BaseEncoder):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of weights, heads, space of examples, vocabulary, emoji, pooling and kind.
+        """Digest of weights, heads, space of examples, vocabulary, rewriting, pooling and kind.
 
         Vectors of equal fingerprints can be compared.
         """
@@ -225,8 +226,7 @@ class UtteranceEncoder(BaseEncoder):
         heads = self.heads.state_dict(prefix="heads.") if self.heads else {}
         space = self.example_space._asdict() if self.example_space else {}
         arrays = {f"examples.{name}": torch.from_numpy(array) for name, array in space.items()}
-        emoji = self.emoji.to_json() if self.emoji else ""
-        seed = self.kind + vocabulary + emoji + _settings(self.model)
+        seed = self.kind + vocabulary + self.rewriting.to_text() + _settings(self.model)
         return digest(seed, {**self.model.state_dict(), **heads, **arrays})
 
     def encode(

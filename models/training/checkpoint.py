@@ -72,14 +72,13 @@ def save_model(encoder: UtteranceEncoder, folder: Path, config: EncoderConfig) -
 def save_encoder(encoder: UtteranceEncoder, folder: Path) -> None:
     """Write an encoder that is being trained as a sentence-transformers folder in float16.
 
-    The folder has its words of emoji, and neither heads nor a card.
+    The folder has what rewrites its texts, and neither heads nor a card.
     """
     half = deepcopy(encoder.model).half()
     transformer_of(half).set_attn_implementation("sdpa")
     half.save_pretrained(str(folder), create_model_card=False)
     _write_older_layout(folder, encoder.model)
-    if encoder.emoji:
-        encoder.emoji.save(folder)
+    encoder.rewriting.save(folder)
 
 
 def _write_older_layout(folder: Path, model: SentenceTransformer) -> None:

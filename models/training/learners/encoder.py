@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,9 @@ from turnwise.models.card import find_file
 from turnwise.models.data import Dialogue, Utterance
 from turnwise.models.encoder import eight_bits
 from turnwise.models.encoder.eight_bits_graph import SCALES_FILE
-from turnwise.models.encoder.emoji_words import EmojiWords
 from turnwise.models.encoder.head_arrays import HEADS
 from turnwise.models.encoder.heads import RoleHeads
+from turnwise.models.encoder.rewriting import Rewriting
 from turnwise.models.encoder.torch import (
     UtteranceEncoder,
     dimension_of,
@@ -112,7 +112,7 @@ class EncoderLearner(nn.Module):
 
         self.encoder = load_base(config)
         self.heads = make_heads(config, self.encoder)
-        self._emoji = EmojiWords.of_model(config.base)
+        self._rewriting = self._read_rewriting()
         self._reader = self._wrap(self.encoder, self.heads)
         precision = getattr(torch, config.precision)
         self._encode: Encode = partial(encode_tokens, self.encoder, dtype=precision)
@@ -140,10 +140,20 @@ class EncoderLearner(nn.Module):
             dialogues = dict.fromkeys(window.dialogue for window in windows)
             warn_of_cut_texts(str(find(corpus.path)), dialogues, self.is_truncated)
 
+    def _read_rewriting(self) -> Rewriting:
+        """Return how the base rewrites texts; a list of words gets those of the corpora, too."""
+        base = Rewriting.of_model(self.config.base)
+        if base.spelling is None:
+            return base
+        windows = chain.from_iterable(windows for windows, _ in self.corpora)
+        dialogues = dict.fromkeys(window.dialogue for window in windows)
+        texts = (said.text for dialogue in dialogues for said in dialogue.utterances)
+        return base._replace(spelling=base.spelling.with_words_of(texts))
+
     def _wrap(self, model: SentenceTransformer, heads: RoleHeads | None) -> UtteranceEncoder:
         """Return a model as a service reads texts with it."""
         precision = self.config.precision
-        return UtteranceEncoder(model, precision=precision, heads=heads, emoji=self._emoji)
+        return UtteranceEncoder(model, precision=precision, heads=heads, rewriting=self._rewriting)
 
     @property
     def weights(self) -> nn.Module:

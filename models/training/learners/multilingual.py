@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from turnwise.models.card import CARD, read_card
+from turnwise.models.encoder.rewriting import Rewriting
 from turnwise.models.encoder.torch import UtteranceEncoder, encode_tokens, load_heads
 from turnwise.models.errors import ModelError
 from turnwise.models.evaluation.metrics import Metrics
@@ -70,7 +71,7 @@ class MultilingualLearner(nn.Module):
             self.encoder,
             precision=config.precision,
             heads=load_heads(config.base),
-            emoji=self._teacher.emoji,
+            rewriting=Rewriting(emoji=self._teacher.rewriting.emoji),
         )
         if self._reader.kind is not self._teacher.kind:
             what = f"is a {self._teacher.kind} encoder and cannot teach a {self._reader.kind} one"

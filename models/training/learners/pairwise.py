@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnwise.models.encoder.emoji_words import EmojiWords
+from turnwise.models.encoder.rewriting import Rewriting
 from turnwise.models.encoder.torch import (
     UtteranceEncoder,
     dimension_of,
@@ -53,7 +53,7 @@ class PairwiseLearner(nn.Module):
         freeze_all_but(self.encoder, config.layers)
         embedding = dimension_of(self.encoder)
         self.projectors = Projectors(embedding, config.projection, config.context_length)
-        self._emoji = EmojiWords.of_model(config.base)
+        self._rewriting = Rewriting.of_model(config.base)
         self._reader = self._wrap()
         self.to(self.encoder.device)
         turns = config.context_length
@@ -141,7 +141,9 @@ class PairwiseLearner(nn.Module):
 
     def _wrap(self) -> UtteranceEncoder:
         """Return the encoder as a service reads texts with it."""
-        return UtteranceEncoder(self.encoder, precision=self.config.precision, emoji=self._emoji)
+        return UtteranceEncoder(
+            self.encoder, precision=self.config.precision, rewriting=self._rewriting
+        )
 
     def save(self, folder: Path) -> None:
         """Write the current model, the encoder in float16."""

@@ -1,12 +1,14 @@
 """`turnwise card`: writes the card and the graph (ONNX) of a model into its folder."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from turnwise.models.errors import TurnwiseError
+from turnwise.service.cli.options import read_files
 
 
 def card(
@@ -19,14 +21,18 @@ def card(
         bool,
         typer.Option("--emoji", help="Let the model read the Unicode names of emoji; a new model."),
     ] = False,
+    words: Annotated[
+        list[Path] | None,
+        typer.Option(help="Dialogues whose words are right, to correct others; a new model."),
+    ] = None,
 ) -> None:
     """Write the card and the graph (`model.onnx`) of a model into its folder.
 
     With both, a service runs the model on a CPU without torch. With --out the command writes only
     the small files, which are all that a replica with TURNWISE_ENCODER_URL needs.
 
-    With --emoji the folder gets `emoji.json`. The fingerprint of the model changes, so that a
-    service encodes its pools again.
+    With --emoji the folder gets `emoji.json`, with --words it gets `words.txt`, or more words in
+    it. The fingerprint of the model changes, so that a service encodes its pools again.
     """
     from turnwise.models.card import CARD, reranker_kind, update_card
     from turnwise.models.encoder.emoji_words import EmojiWords
@@ -37,10 +43,12 @@ def card(
         raise TurnwiseError(f"'{model}' is not a folder: name one for its card with --out")
     if kind := reranker_kind(model):
         raise TurnwiseError(f"'{model}' is of kind {kind}: only an encoder has a card")
-    if emoji and out:
-        raise TurnwiseError("--emoji changes the model: it does not go with --out")
+    if (emoji or words) and out:
+        raise TurnwiseError("--emoji and --words change the model: they do not go with --out")
     if emoji:
         EmojiWords.of_unicode().save(folder)
+    if words:
+        _add_words(folder, words)
     encoder = UtteranceEncoder(model, device="cpu")
     facts = encoder.facts
     if out:
@@ -51,15 +59,32 @@ def card(
     typer.echo(f"{folder / CARD}: {facts.kind}, dimension {facts.dimension}, {facts.fingerprint}")
 
 
+def _add_words(folder: Path, files: Sequence[Path]) -> None:
+    """Write the words of dialogues into the list of a model's folder, which may be a new one."""
+    from tokenizers import Tokenizer
+
+    from turnwise.models.encoder.spelling import Spelling
+    from turnwise.models.encoder.stated import TOKENIZER
+
+    spelling = Spelling.of_model(folder)
+    if spelling is None:
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+        spelling = Spelling.of_vocabulary(tokenizer.get_vocab())
+    dialogues = read_files(files)
+    texts = (said.text for dialogue in dialogues for said in dialogue.utterances)
+    spelling.with_words_of(texts).save(folder)
+
+
 def _copy_small_files(model: str, out: Path) -> None:
     """Copy the files that a replica with a remote encoder needs, as far as the model has them."""
     from turnwise.models.card import CARD, find_file
     from turnwise.models.encoder.emoji_words import EMOJI_FILE
     from turnwise.models.encoder.example_space import EXAMPLES_FILE
     from turnwise.models.encoder.head_arrays import HEADS_FILE
+    from turnwise.models.encoder.spelling import WORDS_FILE
     from turnwise.models.encoder.stated import TOKENIZER
 
     out.mkdir(parents=True, exist_ok=True)
-    for name in (CARD, TOKENIZER, HEADS_FILE, EMOJI_FILE, EXAMPLES_FILE):
+    for name in (CARD, TOKENIZER, HEADS_FILE, EMOJI_FILE, WORDS_FILE, EXAMPLES_FILE):
         if file := find_file(model, name):
             shutil.copyfile(file, out / name)

@@ -26,7 +26,7 @@ def encoder() -> UtteranceEncoder:
 def test_it_is_small_and_holds_no_pickle() -> None:
     files = [path for path in DEFAULT_MODEL.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 60_000_000
-    assert {path.suffix for path in files} <= {".safetensors", ".onnx", ".json", ".md"}
+    assert {path.suffix for path in files} <= {".safetensors", ".onnx", ".json", ".md", ".txt"}
 
 
 def test_its_graph_computes_what_the_model_does(
@@ -54,6 +54,11 @@ def test_the_products_of_its_graph_in_8_bits_are_of_integers() -> None:
     assert operators.count("QAttention") == layers
     assert operators.count("MatMulIntegerToFloat") == 2 * layers
     assert operators.count("MatMul") == layers
+
+
+def test_it_reads_utterances_without_typing_errors(encoder: UtteranceEncoder) -> None:
+    said = RoleText("Whre is my oredr? I'd like to cancle it.", Role.SAID)
+    assert encoder.prefixed(said).endswith("where is my order? I'd like to cancel it.")
 
 
 @needs_vnni

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.models.conftest import Folder
 from tests.unit.models.training.conftest import both_sides
 from turnwise.models.encoder.emoji_words import EmojiWords
+from turnwise.models.encoder.spelling import WORDS_FILE, Spelling
 from turnwise.models.evaluation.split import Context
 from turnwise.models.pairwise import PairwiseModel
 from turnwise.models.roles import EncoderKind, Role, RoleText
@@ -23,10 +24,11 @@ LONG = "turn of " * 80
 
 @pytest.fixture
 def base(tiny_encoder_folder: Folder, tmp_path: Path) -> Path:
-    """A model that reads emoji as words."""
+    """A model that reads emoji as words, and has a list of words."""
     folder = tmp_path / "base"
     shutil.copytree(tiny_encoder_folder(EncoderKind.SINGLE), folder)
     EmojiWords.of_unicode().save(folder)
+    Spelling(["lake"]).save(folder)
     return folder
 
 
@@ -62,6 +64,14 @@ def test_an_encoder_learns_from_emoji_as_words(encoder_learner: EncoderLearner) 
 def test_an_encoder_learns_from_the_end_of_a_long_text(encoder_learner: EncoderLearner) -> None:
     one = loss_after(encoder_learner, f"{LONG} lake")
     assert loss_after(encoder_learner, f"{LONG} oven") != pytest.approx(one, abs=1e-4)
+
+
+def test_a_trained_encoder_knows_the_words_of_its_dialogues(
+    encoder_learner: EncoderLearner, tmp_path: Path
+) -> None:
+    encoder_learner.save(tmp_path / "trained")
+    words = (tmp_path / "trained" / WORDS_FILE).read_text(encoding="utf-8")
+    assert words.split() == ["words", "turn", "lake"]
 
 
 def test_a_trained_pairwise_model_reads_emoji_as_words(

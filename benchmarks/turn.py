@@ -53,7 +53,7 @@ from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.flat import FlatIndex, Index
 from turnwise.service.pools.memory.ivf import build_ivf
 from turnwise.service.pools.memory.local_view import LocalView
-from turnwise.service.pools.memory.segment import Segment
+from turnwise.service.pools.memory.segment import Lookups, Segment
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.redis.private import running_url
 from turnwise.service.settings import Settings
@@ -227,7 +227,8 @@ class Ours:
 
     def search(self, index: Index) -> None:
         """Let all turns search this index, whichever pool they name."""
-        self.search_segment(Segment(tuple(Candidate(str(n), "") for n in range(len(index))), index))
+        candidates = tuple(Candidate(str(number), "") for number in range(len(index)))
+        self.search_segment(Segment(candidates, Lookups.of(candidates), index))
 
     def search_segment(self, segment: Segment) -> None:
         """Let all turns search this segment, whichever pool they name."""

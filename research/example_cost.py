@@ -25,7 +25,7 @@ from turnwise.service.pools import Candidate
 from turnwise.service.pools.memory.examples import ExampleIndex
 from turnwise.service.pools.memory.flat import FlatIndex, Index
 from turnwise.service.pools.memory.ivf import build_ivf
-from turnwise.service.pools.memory.segment import Segment
+from turnwise.service.pools.memory.segment import Lookups, Segment
 from turnwise.service.settings import Settings
 
 SAID_BEFORE = 4
@@ -76,12 +76,13 @@ def make_segment(encoder: UtteranceEncoder, size: int, examples: int) -> Segment
     index: Index = flat if size <= limit else build_ivf(flat, queries_like(encoder))
     texts = tuple(map(str, range(examples)))
     candidates = tuple(Candidate(str(number), "", examples=texts) for number in range(size))
+    lookups = Lookups.of(candidates)
     if not examples:
-        return Segment(candidates, index)
+        return Segment(candidates, lookups, index)
     made = make_examples(encoder, size, examples)
     flat = FlatIndex(made.vectors)
     of_examples: Index = flat if len(made) <= limit else build_example_index(encoder, flat)
-    return Segment(candidates, index, ExampleIndex(made, of_examples))
+    return Segment(candidates, lookups, index, ExampleIndex(made, of_examples))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.flat import FlatIndex, one_thread
 from turnwise.service.pools.memory.ivf import build_ivf
 from turnwise.service.pools.memory.packed import pack
-from turnwise.service.pools.memory.segment import Segment
+from turnwise.service.pools.memory.segment import Lookups, Segment
 from turnwise.service.pools.memory.vectors import empty_vectors
 
 
@@ -57,7 +57,8 @@ def _measure_size(encoder: UtteranceEncoder, size: int, rows: Rows) -> None:
         vectors[start : start + len(block)] = block
         start += len(block)
     index = build_ivf(FlatIndex(vectors), queries[:128])
-    contents = Contents(Segment(candidates, index), Contents.empty(encoder.dimension).overlay)
+    base = Segment(candidates, Lookups.of(candidates), index)
+    contents = Contents(base, Contents.empty(encoder.dimension).overlay)
     in_memory, in_file = np.subtract(_read_memory(), before) / size
     rows.add(
         candidates=size,

@@ -25,7 +25,7 @@ from turnwise.service.pools.memory.contents import Contents
 from turnwise.service.pools.memory.flat import one_thread
 from turnwise.service.pools.memory.ivf import build_ivf
 from turnwise.service.pools.memory.local_view import LocalView
-from turnwise.service.pools.memory.segment import Segment
+from turnwise.service.pools.memory.segment import Lookups, Segment
 from turnwise.service.pools.memory.workers import Workers
 from turnwise.service.settings import Settings
 from turnwise.service.wire.pools import PoolSettings
@@ -113,7 +113,8 @@ async def local(pool: Pool, before: float) -> AsyncIterator[Loaded]:
     base = build_ivf(pool.flat, pool.chosen_by) if approximate else pool.flat
     seconds = time.perf_counter() - begin
     nothing = Contents.empty(pool.vectors.shape[1])
-    contents = Contents(Segment(tuple(pool.candidates), base), nothing.overlay)
+    candidates = tuple(pool.candidates)
+    contents = Contents(Segment(candidates, Lookups.of(candidates), base), nothing.overlay)
     workers = Workers(1, Metrics())
     view = LocalView("p", 1, "default", PoolSettings(), contents, workers, Metrics())
 

@@ -78,7 +78,7 @@ class Contents:
     @classmethod
     def empty(cls, dimension: int) -> "Contents":
         """Return the contents of a new pool, for vectors of length d."""
-        nothing = Segment((), FlatIndex(np.empty((0, dimension), np.float16)))
+        nothing = Segment.of((), np.empty((0, dimension), np.float16), None, FlatIndex)
         return cls(nothing, nothing)
 
     def __len__(self) -> int:
@@ -139,7 +139,7 @@ class Contents:
 
     def groups_of(self, texts: Collection[str]) -> frozenset[str]:
         """Return the groups of the candidates with these texts, as `fold_text` gives them."""
-        wordings = self._find_alive(lambda segment: segment.wordings, texts)
+        wordings = self._find_alive(lambda segment: segment.lookups.wordings, texts)
         return frozenset(each.group for each in wordings if each.group is not None)
 
     def find_followers(self, reply: str | None, text: str) -> tuple[list[str], list[Candidate]]:
@@ -150,7 +150,7 @@ class Contents:
             text: Its text, which is compared by `fold_text`.
         """
         names = self._name_reply(reply, text)
-        followers = self._find_alive(lambda segment: segment.followers, names)
+        followers = self._find_alive(lambda segment: segment.lookups.followers, names)
         distinct = {candidate.id: candidate for candidate in followers}
         return names, list(distinct.values())
 
@@ -165,7 +165,7 @@ class Contents:
                     yield segment.candidates[index]
 
     def _name_reply(self, reply: str | None, text: str) -> list[str]:
-        if not (self.base.followers or self.overlay.followers):
+        if not self.has_followers:
             return []
         if reply is None:
             folded = fold_text(text)
@@ -178,20 +178,15 @@ class Contents:
     def _followed_texts(self) -> dict[str, list[str]]:
         """The ids of the candidates that others follow, by their folded texts."""
         ids = defaultdict[str, list[str]](list)
-        for name in self.base.followers | self.overlay.followers:
+        for name in {*self.base.lookups.followers, *self.overlay.lookups.followers}:
             if candidate := self.get(name):
                 ids[fold_text(candidate.text)].append(name)
         return dict(ids)
 
     @property
-    def knows_followers(self) -> bool:
-        """Whether `find_followers` takes microseconds; its first call takes up to a second."""
-        return self.base.knows_followers and self.overlay.knows_followers
-
-    @property
-    def knows_wordings(self) -> bool:
-        """Whether `groups_of` takes microseconds; its first call takes up to a second."""
-        return self.base.knows_wordings and self.overlay.knows_wordings
+    def has_followers(self) -> bool:
+        """Whether any candidate follows a reply."""
+        return bool(self.base.lookups.followers or self.overlay.lookups.followers)
 
     def candidates(self) -> Sequence[Candidate]:
         """Return all candidates, in the order of `vectors()`, without a copy if it can be."""
@@ -494,7 +489,7 @@ class Contents:
         with_examples = (
             ExampleIndex(examples, example_index) if examples and example_index else None
         )
-        return replace(self, base=Segment(self.base.candidates, index, with_examples))
+        return replace(self, base=replace(self.base, index=index, example_index=with_examples))
 
     def _apply(self, edit: Edit, make_flat: MakeFlat) -> "Contents":
         if not len(self):
@@ -525,7 +520,7 @@ class Contents:
         return replace(self, alive=alive, dead=self.dead + len(removed))
 
     def _locate(self, id: str) -> _Location | None:
-        index = self.overlay.by_id.get(id)
+        index = self.overlay.lookups.by_id.get(id)
         if index is not None:
             return _Location(self.overlay, index)
         index = self._find_in_base(id)
@@ -535,7 +530,7 @@ class Contents:
 
     def _find_in_base(self, id: str) -> int | None:
         """Return the index of an id in the base; None if it is not there or not alive."""
-        index = self.base.by_id.get(id)
+        index = self.base.lookups.by_id.get(id)
         return index if index is not None and self._is_alive(index) else None
 
     def _is_alive(self, index: int) -> bool:

@@ -82,16 +82,15 @@ class LocalView:
         return await self._run(spread, quick=self.contents.knows_example_moments)
 
     async def groups_of(self, texts: Collection[str]) -> frozenset[str]:
-        """Return the groups; the first call folds all wordings, in the thread of searches."""
-        is_quick = self.contents.knows_wordings or len(self.contents) <= INLINE
-        return await self._run(partial(self.contents.groups_of, texts), quick=is_quick)
+        """Return the groups of the candidates with these texts, as `fold_text` gives them."""
+        return self.contents.groups_of(texts)
 
     async def search_followers(
         self, reply: str | None, text: str, query: Float32, top_k: int, where: Filter | None = None
     ) -> list[Hit]:
-        """Score all followers; the first call collects them, in the thread of searches."""
-        is_known = self.contents.knows_followers and (reply or self.contents.knows_wordings)
-        is_quick = bool(is_known) or len(self.contents) <= INLINE
+        """Score all followers; the first search by text folds texts, in the thread of searches."""
+        by_text = reply is None and self.contents.has_followers
+        is_quick = not by_text or len(self.contents) <= INLINE
         find = partial(self.contents.find_followers, reply, text)
         names, found = await self._run(find, quick=is_quick)
         followers = [each for each in found if where is None or where.accepts(each)]

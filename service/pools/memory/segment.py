@@ -2,9 +2,9 @@
 
 import heapq
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple, Self, TypeVar
@@ -50,27 +50,57 @@ class Hit(NamedTuple):
     """The id or the group of the last reply, if the candidate follows it."""
 
 
+class Lookups(NamedTuple):
+    """What requests look up about the candidates of a segment, by their indices.
+
+    They are made in the thread of edits: with millions of candidates that takes seconds, which no
+    request should wait for.
+    """
+
+    by_id: Table
+    wordings: Mapping[str, Sequence[int]]
+    """The candidates with a group, by their texts as `fold_text` gives them."""
+    followers: Mapping[str, Sequence[int]]
+    """The candidates that follow a reply, by the ids or groups they name."""
+    answers: int
+    """Number of answers: the wordings of a group are one."""
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> Self:
+        """Return the lookups of n candidates."""
+        wordings = defaultdict[str, list[int]](list)
+        followers = defaultdict[str, list[int]](list)
+        groups = Counter[str]()
+
+        def read_ids() -> Iterator[str]:  # and the rest: to unpack a candidate takes microseconds
+            for index, candidate in enumerate(candidates):
+                if candidate.group is not None:
+                    wordings[fold_text(candidate.text)].append(index)
+                    groups[candidate.group] += 1
+                for reply in candidate.follows:
+                    followers[reply].append(index)
+                yield candidate.id
+
+        by_id = make_table(read_ids(), lambda index: candidates[index].id)
+        answers = len(candidates) - groups.total() + len(groups)
+        return cls(by_id, dict(wordings), dict(followers), answers)
+
+
 @dataclass(frozen=True)
 class Segment:
     """Candidates, and an index of their vectors in the same order.
 
     Attributes:
         candidates: n candidates, which do not change.
+        lookups: What is looked up about them.
         index: Over their vectors (n, d).
         example_index: Over the vectors of their examples; None if none has any.
     """
 
     candidates: Sequence[Candidate]
+    lookups: Lookups
     index: Index
     example_index: ExampleIndex | None = None
-    by_id: Table = field(init=False)
-    """The index of each id."""
-
-    def __post_init__(self) -> None:
-        """Build the table of ids now, in the edit thread, not in the first request."""
-        candidates = self.candidates
-        ids = (candidate.id for candidate in candidates)
-        object.__setattr__(self, "by_id", make_table(ids, lambda index: candidates[index].id))
 
     @classmethod
     def of(
@@ -92,10 +122,11 @@ class Segment:
         """
         packed = pack(candidates)
         index = make_index(vectors)
+        lookups = Lookups.of(packed)
         if examples is None:
-            return cls(packed, index)
+            return cls(packed, lookups, index)
         make = make_example_index or make_index
-        return cls(packed, index, ExampleIndex(examples, make(examples.vectors)))
+        return cls(packed, lookups, index, ExampleIndex(examples, make(examples.vectors)))
 
     @property
     def examples(self) -> Examples | None:
@@ -150,29 +181,6 @@ class Segment:
         return make_table(texts, lambda index: self.candidates[index].text)
 
     @cached_property
-    def wordings(self) -> dict[str, list[int]]:
-        """The indices of the candidates with a group, by their texts as `fold_text` gives them."""
-        wordings = defaultdict[str, list[int]](list)
-        for index, candidate in enumerate(self.candidates):
-            if candidate.group is not None:
-                wordings[fold_text(candidate.text)].append(index)
-        return dict(wordings)
-
-    @cached_property
-    def followers(self) -> dict[str, list[int]]:
-        """The indices of the candidates that follow a reply, by the ids or groups they name."""
-        followers = defaultdict[str, list[int]](list)
-        for index, candidate in enumerate(self.candidates):
-            for reply in candidate.follows:
-                followers[reply].append(index)
-        return dict(followers)
-
-    @property
-    def knows_followers(self) -> bool:
-        """Whether `followers` have been collected."""
-        return "followers" in vars(self)
-
-    @cached_property
     def order(self) -> Indices:
         """The indices of the candidates (n,) in the order of their ids."""
         ids = [candidate.id for candidate in self.candidates]
@@ -203,11 +211,6 @@ class Segment:
             indices = indices[bits[indices] == 1]
         return [self.candidates[index] for index in indices[:count].tolist()]
 
-    @property
-    def knows_wordings(self) -> bool:
-        """Whether `wordings` have been collected."""
-        return "wordings" in vars(self)
-
     @cached_property
     def moments(self) -> Moments:
         """The moments of the vectors; computed once, in tens of milliseconds."""
@@ -218,12 +221,6 @@ class Segment:
         """Whether `moments` have been computed."""
         return "moments" in vars(self)
 
-    @cached_property
-    def answers(self) -> int:
-        """Number of answers: the wordings of a group are one."""
-        groups = [candidate.group for candidate in self.candidates if candidate.group is not None]
-        return len(self.candidates) - len(groups) + len(set(groups))
-
     def spread(self, query: Float32, candidates: int) -> Spread:
         """Return the scores of a query over candidates that are like those of the segment.
 
@@ -232,7 +229,7 @@ class Segment:
             candidates: Their number. The share of answers among them is taken to be that of the
                 segment: wordings of one answer do not compete with each other.
         """
-        answers = round(candidates * self.answers / len(self.candidates))
+        answers = round(candidates * self.lookups.answers / len(self.candidates))
         return self.moments.spread(query, max(2, answers))
 
     def make_hits(self, rows: Indices, scores: Float32) -> list[Hit]:

@@ -66,5 +66,5 @@ async def draw_sample(store: CandidateStore, collection: str, size: int, dimensi
                 if len(drawn) >= _SAMPLE:
                     break
     sample = to_batch(drawn, dimension)
-    rows = Segment(tuple(sample.candidates), FlatIndex(sample.vectors))
+    rows = Segment.of(sample.candidates, sample.vectors, None, FlatIndex)
     return Sample(collection, size, rows)

@@ -13,8 +13,8 @@ is a soft maximum of the two, in standard deviations of the reply scores of the 
     fused = softness · log(e^(z / softness) + e^(h / softness))
 
 The mean and deviation of s are over all examples of the pool. n is the number of utterances of the
-context, at most `MOST_UTTERANCES`: the longer a conversation is, the less its newest utterance says
-alone ("yes please"), so `utterances` is below 0. Of two candidates whose examples match alike, the
+context, at most `MOST_UTTERANCES`: in a longer conversation more utterances say little alone ("yes
+please"), so `utterances` is below 0. Of two candidates whose examples match alike, the
 one whose reply fits the context better comes first: the agreement. The result comes in the units of
 r, as r + deviation of r · softness · log(1 + e^((h - z) / softness)), which has three consequences:
 

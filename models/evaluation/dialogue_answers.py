@@ -1,8 +1,9 @@
 """Answers in dialogues: is the right reply first when utterances before it are its examples?
 
-The pool is the replies that recur word for word, as a team's replies do. Some dialogues are asked:
-at each of their turns whose reply is in the pool, a search should find it. The utterances that come
-before the same reply in other dialogues are its examples.
+Either the pool is the replies that recur in dialogues word for word, as a team's replies do. Some
+dialogues are asked: at each of their turns whose reply is in the pool, a search should find it. The
+utterances that come before the same reply in other dialogues are its examples. Or the pool is a
+team's answers, and a session asks for several of them, one after the other.
 """
 
 from collections import Counter, defaultdict
@@ -18,6 +19,8 @@ from turnwise.models.encoder.torch import UtteranceEncoder
 from turnwise.models.errors import TurnwiseError
 from turnwise.models.evaluation.answers import (
     DRAWS,
+    OUTSIDE,
+    Answer,
     Contexts,
     Trial,
     draw_covered,
@@ -40,6 +43,8 @@ CONTEXTS = 3
 """Most contexts of a reply, so that a frequent one counts no more than others."""
 EXAMPLES = 6
 """Most examples of a reply that a trial can draw from."""
+ASKED_BEFORE = 3
+"""Most answers that a session asks for before the question that is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class DialogueAnswers:
 
     Attributes:
         split: n contexts over a pool of C replies. Nobody repeats their last utterance there.
-        examples: For each reply utterances before it in dialogues that no context is from.
+        examples: For each reply utterances before it that are in no context.
     """
 
     split: Split
@@ -96,6 +101,42 @@ def find_answers(dialogues: Sequence[Dialogue]) -> DialogueAnswers:
     index_of = {reply: index for index, reply in enumerate(pool)}
     true = np.array([index_of[context.target.text] for context in contexts])
     return DialogueAnswers(Split(tuple(contexts), pool, true), tuple(examples.values()))
+
+
+def ask_in_sessions(answers: Sequence[Answer], outside: Sequence[str] = ()) -> DialogueAnswers:
+    """Ask for each answer after the user has asked for some others and the bot has answered.
+
+    A user who asks for one thing after the other needs the examples as much as in a first question,
+    which dialogues with recurring replies do not show: there the replies depend on each other.
+
+    Args:
+        answers: A pool of at least two answers, of which one has two phrasings of its question.
+        outside: Questions that no answer fits, which are asked once.
+    """
+    rng = np.random.default_rng(0)
+    contexts: list[Context] = []
+    examples: list[tuple[str, ...]] = []
+    true: list[int] = []
+    for index, answer in enumerate(answers):
+        questions = rng.permutation(answer.questions).tolist()
+        asked = questions[: min(CONTEXTS, len(questions) - 1)]
+        examples.append(tuple(questions[len(asked) :][:EXAMPLES]))
+        true += [index] * len(asked)
+        others = [*answers[:index], *answers[index + 1 :]]
+        contexts += [_draw_session(others, question, rng) for question in asked]
+    contexts += [_draw_session(answers, question, rng) for question in outside]
+    true += [OUTSIDE] * len(outside)
+    pool = tuple(answer.text for answer in answers)
+    return DialogueAnswers(Split(tuple(contexts), pool, np.array(true)), tuple(examples))
+
+
+def _draw_session(answers: Sequence[Answer], question: str, rng: np.random.Generator) -> Context:
+    """Return a question after questions about some of the answers, each with its answer."""
+    said: list[Utterance] = []
+    for index in rng.permutation(len(answers))[: rng.integers(1, ASKED_BEFORE, endpoint=True)]:
+        asked = str(rng.choice(answers[index].questions))
+        said += [Utterance("user", asked), Utterance("bot", answers[index].text)]
+    return Context((*said, Utterance("user", question)), Utterance("bot", ""))
 
 
 def _recurring_replies(dialogues: Sequence[Dialogue]) -> dict[str, list[tuple[int, int]]]:
@@ -195,8 +236,8 @@ def evaluate_dialogue_answers(
         covered: Share of the replies that have examples.
 
     Yields:
-        For each model and pool a row a number, with the metrics of `evaluate_answers`; no question
-        is outside. The rows have no outcomes, since other rows have other contexts.
+        For each model and pool a row a number, with the metrics of `evaluate_answers`. The rows
+        have no outcomes, since other rows have other contexts.
     """
     for (label, model), (name, pool) in product(models.items(), pools.items()):
         encoded = encode_dialogue_answers(model, pool)

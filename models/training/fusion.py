@@ -36,6 +36,7 @@ from turnwise.models.evaluation.confidence import Bank, texts_of
 from turnwise.models.evaluation.dialogue_answers import (
     DialogueAnswers,
     EncodedDialogueAnswers,
+    ask_in_sessions,
     encode_dialogue_answers,
     find_answers,
 )
@@ -50,6 +51,8 @@ COVERED = (1.0, 0.5, 0.25)
 SEEDS = (0, 1)
 OTHERS = (0, 500, 5_000)
 """Candidates without examples that the pools have besides, when the confidence is fitted."""
+ANSWERS = 8_000
+"""First answers of each pool on which the confidence is fitted: every pool weighs the same."""
 STRAY = 0.5
 """Share of the answers that get replies of another pool, in one of the trials' pools."""
 _RIDGE = 1e-3
@@ -180,17 +183,17 @@ def fit_examples(
     encoded = [encode_answers(encoder, answers, outside) for answers in pools]
     alone = add_questions_of_others(encoded)
     alone.append(add_stray_replies(alone[0], encoded[1:]))
-    questions = [draw_trials(pool) for pool in alone]
-    kinds = [[*questions, draw_trials(join_pools(encoded))]]
-    of_dialogues = [draw_trials(encode_dialogue_answers(encoder, each)) for each in dialogues]
-    if of_dialogues:
-        kinds.append(of_dialogues)
-    fusion = fit_fusion(kinds)
+    first = [draw_trials(pool) for pool in alone]
+    sessions = [ask_in_sessions(answers, outside) for answers in pools]
+    later = [
+        draw_trials(encode_dialogue_answers(encoder, each)) for each in chain(dialogues, sessions)
+    ]
+    fusion = fit_fusion([[*first, draw_trials(join_pools(encoded))], later])
     if encoder.calibration is None:
         return fusion, None
     bank = Bank.of(encoder, others, max(OTHERS)).vectors
     found: list[list[FirstAnswers]] = []
-    for of_pool in [*questions, *of_dialogues]:
+    for of_pool in [*first, *later]:
         enlarged = [each for trial in of_pool for each in enlarge_pools(trial, bank)]
         found.append([find_first_answers(each, fusion) for each in enlarged])
     return fusion, fit_example_confidence(encoder.calibration, found)
@@ -214,8 +217,8 @@ def fit_fusion(kinds: Sequence[Sequence[Sequence[Trial]]]) -> Fusion:
     """Return the likeliest coefficients.
 
     Args:
-        kinds: For each kind of conversation, such as single questions, the trials of its pools.
-            Each kind weighs the same, and so does each pool of a kind.
+        kinds: The trials of the pools of each kind, first questions and later turns. Each kind
+            weighs the same, and so does each pool of a kind.
     """
     from scipy.optimize import minimize  # type: ignore[import-untyped] # noqa: PLC0415
 
@@ -334,18 +337,10 @@ def fit_example_confidence(
         plain: The calibration for pools without examples.
         found: For each pool the first answers of its trials.
     """
-    firsts = [each for of_pool in found for each in of_pool]
-    columns = np.concatenate(
-        [
-            example_features(
-                plain.confidence(each.features), each.example, each.candidates, each.utterances
-            )
-            for each in firsts
-        ]
-    )
-    right = np.concatenate([each.right for each in firsts])
-    sizes = [sum(len(each.right) for each in of_pool) for of_pool in found]
-    confidence = held_out(columns, right, np.repeat(np.arange(len(found)), sizes))
+    drawn = [draw_answers(plain, of_pool) for of_pool in found]
+    columns = np.concatenate([of_pool for of_pool, _ in drawn])
+    right = np.concatenate([is_right for _, is_right in drawn])
+    confidence = held_out(columns, right, np.repeat(np.arange(len(found)), ANSWERS))
     figures = {
         "answers": len(right),
         "right": float(right.mean()),
@@ -362,6 +357,21 @@ def fit_example_confidence(
         candidates=candidates,
         fitted={name: round(value, 4) for name, value in figures.items()},
     )
+
+
+def draw_answers(plain: Calibration, firsts: Sequence[FirstAnswers]) -> tuple[Float64, Mask]:
+    """Return the features (ANSWERS, 5) of some of a pool's first answers, and which are right."""
+    features = np.concatenate(
+        [
+            example_features(
+                plain.confidence(each.features), each.example, each.candidates, each.utterances
+            )
+            for each in firsts
+        ]
+    )
+    right = np.concatenate([each.right for each in firsts])
+    drawn = np.random.default_rng(0).integers(len(right), size=ANSWERS)
+    return features[drawn], right[drawn]
 
 
 def add_questions_of_others(pools: Sequence[EncodedAnswers]) -> list[EncodedAnswers]:

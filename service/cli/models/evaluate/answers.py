@@ -6,7 +6,11 @@ from turnwise.models.data import Record
 from turnwise.models.dialogue_files import DialogueFormat, read_dialogues
 from turnwise.models.errors import name_files
 from turnwise.models.evaluation.answers import DRAWS, Answer, evaluate_answers, read_answer
-from turnwise.models.evaluation.dialogue_answers import evaluate_dialogue_answers, find_answers
+from turnwise.models.evaluation.dialogue_answers import (
+    ask_in_sessions,
+    evaluate_dialogue_answers,
+    find_answers,
+)
 from turnwise.models.text_files import open_binary
 from turnwise.models.texts import write_count
 from turnwise.service.candidate_files import CandidateReader, Columns, Row, read_records
@@ -36,6 +40,8 @@ def measure(
         rows = list(
             evaluate_answers(encoders, answers, questions, examples, covered, others=others)
         )
+        sessions = {"later in sessions": ask_in_sessions(answers, questions)}
+        rows += evaluate_dialogue_answers(encoders, sessions, examples, covered)
     with name_files(dialogues):
         pools = {
             "/".join(file.parts[-2:]): find_answers(list(read_dialogues(file, form)))

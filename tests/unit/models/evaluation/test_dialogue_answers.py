@@ -3,9 +3,12 @@ import pytest
 
 from tests.unit.models.conftest import Encoders
 from turnwise.models.data import Dialogue, Utterance
+from turnwise.models.evaluation.answers import OUTSIDE, Answer
 from turnwise.models.evaluation.dialogue_answers import (
+    ASKED_BEFORE,
     CONTEXTS,
     EXAMPLES,
+    ask_in_sessions,
     encode_dialogue_answers,
     find_answers,
 )
@@ -103,3 +106,27 @@ def test_a_reply_that_was_just_said_is_left_out(tiny_encoder: Encoders) -> None:
     said = answers.split.pool.index(REPLIES[0])
     has_said = [context.utterances[-2].text == REPLIES[0] for context in answers.split.contexts]
     assert np.isneginf(trial.scores(DEFAULT_FUSION)[:, said]).tolist() == has_said
+
+
+def test_sessions_ask_for_other_answers_before() -> None:
+    answers = [
+        Answer(text, text, tuple(f"{text} {number}" for number in range(5))) for text in REPLIES
+    ]
+    found = ask_in_sessions(answers, ["lamp"])
+    *inside, outside = zip(found.split.contexts, found.split.true.tolist(), strict=True)
+    assert len(inside) == CONTEXTS * len(REPLIES)
+    for context, true in inside:
+        *before, question = context.texts
+        replies = before[1::2]
+        assert question in set(answers[true].questions) - set(found.examples[true])
+        assert 1 <= len(replies) <= ASKED_BEFORE
+        assert answers[true].text not in replies
+        assert [asked[:-2] for asked in before[::2]] == replies
+    context, true = outside
+    assert (context.texts[-1], true) == ("lamp", OUTSIDE)
+
+
+def test_sessions_do_not_ask_for_an_answer_with_one_example() -> None:
+    found = ask_in_sessions([Answer("a", "rain", ("lamp",)), Answer("b", "tram", ("oven", "tree"))])
+    assert found.split.true.tolist() == [1]
+    assert found.examples[0] == ("lamp",)

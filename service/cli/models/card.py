@@ -61,16 +61,13 @@ def card(
 
 def _add_words(folder: Path, files: Sequence[Path]) -> None:
     """Write the words of dialogues into the list of a model's folder, which may be a new one."""
-    from tokenizers import Tokenizer
-
     from turnwise.models.encoder.spelling import Spelling
-    from turnwise.models.encoder.stated import TOKENIZER
+    from turnwise.models.encoder.torch import UtteranceEncoder
 
-    spelling = Spelling.of_model(folder)
-    if spelling is None:
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-        spelling = Spelling.of_vocabulary(tokenizer.get_vocab())
     dialogues = read_files(files)
+    encoder = UtteranceEncoder(folder, device="cpu")
+    vocabulary = encoder.model.tokenizer.get_vocab()
+    spelling = encoder.rewriting.spelling or Spelling.of_vocabulary(vocabulary)
     texts = (said.text for dialogue in dialogues for said in dialogue.utterances)
     spelling.with_words_of(texts).save(folder)
 

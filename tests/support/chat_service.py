@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -81,8 +81,9 @@ def chat_service() -> Iterator[ChatService]:
             self.send_response(service.status)
             self.send_header("content-type", "text/event-stream" if streams else "application/json")
             self.end_headers()
-            for part in service.events if streams else [service.answer]:
-                self.wfile.write(part.encode())
+            with suppress(ConnectionError):  # clients go in the midst of a stream
+                for part in service.events if streams else [service.answer]:
+                    self.wfile.write(part.encode())
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -59,12 +59,12 @@ const STEPS = [
     title: "Abstain",
     words:
       "“Do you know a good recipe for pancakes?” No reply of a bank fits. The confidence is below " +
-      "the threshold of 0.10, so Turnwise offers nothing: the bot can ask back or hand over.",
+      "the threshold of 0.25, so Turnwise offers nothing: the bot can ask back or hand over.",
     seen: "abstained",
     act: async () => {
       byId("filters").open = false;
       await useFirst();
-      await session.choose({ where: null, least: 0.1 });
+      await session.choose({ where: null, least: 0.25 });
       await session.say("user", "Do you know a good recipe for pancakes?");
     },
   },

@@ -91,10 +91,10 @@ def test_the_story_shows_what_it_says(story: str, browser: Browser) -> None:
     expect(page.locator("#where")).to_have_value('{"channel":"branch"}')
     expect(page.locator("#where-menus [name=channel]")).to_have_value('"branch"')
     at_once = best(page)
-    assert "within ten minutes" in at_once
+    assert "at any branch" in at_once
     step(5)
     assert said(page)[5] == at_once
-    expect(page.locator("#abstained")).to_contain_text("below the threshold of 0.10")
+    expect(page.locator("#abstained")).to_contain_text("below the threshold of 0.25")
     expect(page.locator("#candidates .reply")).to_have_count(0)
     step(6)
     assert "Pancakes!" in best(page)

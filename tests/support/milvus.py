@@ -48,9 +48,19 @@ class MilvusServer:
         """Let it hold its connections, and answer nothing."""
         os.killpg(self._pid, signal.SIGSTOP)
         try:
+            eventually(self._is_halted)  # a thread on another core runs on for a moment
             yield
         finally:
             os.killpg(self._pid, signal.SIGCONT)
+
+    def _is_halted(self) -> bool:
+        """Whether all threads of its processes have stopped."""
+        try:
+            stats = [file.read_text() for file in Path("/proc").glob("[0-9]*/task/[0-9]*/stat")]
+        except OSError:  # another process has ended meanwhile
+            return False
+        fields = [stat.rpartition(")")[2].split() for stat in stats]
+        return all(state == "T" for state, _, group, *_ in fields if int(group) == self._pid)
 
 
 @contextmanager

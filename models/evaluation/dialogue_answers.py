@@ -106,11 +106,11 @@ def find_answers(dialogues: Sequence[Dialogue]) -> DialogueAnswers:
 def ask_in_sessions(answers: Sequence[Answer], outside: Sequence[str] = ()) -> DialogueAnswers:
     """Ask for each answer after the user has asked for some others and the bot has answered.
 
-    A user who asks for one thing after the other needs the examples as much as in a first question,
-    which dialogues with recurring replies do not show: there the replies depend on each other.
+    Examples decide later questions as they decide first ones. Dialogues in which replies recur do
+    not show this, since their replies depend on each other.
 
     Args:
-        answers: A pool of at least two answers, of which one has two phrasings of its question.
+        answers: At least two answers. One of them has two phrasings of its question, or more.
         outside: Questions that no answer fits, which are asked once.
     """
     rng = np.random.default_rng(0)
